@@ -1,6 +1,6 @@
 """The training loop. Read this page first.
 
-    train              before_train, then epochs or iterations, after_train
+    train              before_train, then passes over the data, after_train
       one_pass         the batches of one pass over the data
         train_iter     one step: before_, the user's function, optim.update, after_
       handle_requests  requests of hooks and signals, where no accumulation window is open: stop, save, validate
@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
@@ -23,6 +25,7 @@ from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
+from hookline.plan.scopes import NOTHING
 from hookline.run import signals
 
 if TYPE_CHECKING:
@@ -40,49 +43,49 @@ if TYPE_CHECKING:
 
 def train(training: Training) -> None:
     """Train from the current position to the end, or to a stop."""
-    plan, position, host = training.plan, training.position, training.host
+    with around_train(training):
+        while training.continues:
+            with around_pass(training):
+                one_pass(training)
+    assert training.loop.is_over(training.position) or training.requests.stopped
+
+
+@contextmanager
+def around_train(training: Training) -> Iterator[None]:
+    """Surround all passes with the points of a training. By iterations, they have one epoch around them."""
+    plan, host = training.plan, training.host
     with plan.around("train"), training.in_mode():
         plan.before_train()
-        if training.loop.by_epoch:
-            by_epochs(training)
-        else:
-            by_iterations(training)
+        with NOTHING if training.loop.by_epoch else around_epoch(training):
+            training.resume_between_passes()
+            yield
         check_result(training)
         host.strategy.settle()
         plan.after_train()
-        host.strategy.agree(host.requests, now=True)
-        if host.requests.saves:
-            host.saving.save()
-        host.saving.finish()
-    assert training.loop.is_over(position) or host.requests.stopped
+        training.save_at_end()
 
 
-def by_epochs(training: Training) -> None:
-    """Train epoch after epoch."""
-    plan, position, loop, requests = training.plan, training.position, training.loop, training.requests
-    training.resume_between_passes()
-    while not loop.is_over(position) and not requests.stopped:
-        with plan.around("train_epoch"):
-            plan.before_train_epoch()
-            one_pass(training)
-            if requests.stopped:
-                break
-            training.strategy.settle()
-            plan.after_train_epoch()
+@contextmanager
+def around_pass(training: Training) -> Iterator[None]:
+    """Surround a pass over the data. By epochs, it is an epoch: it has points, and is counted unless it was stopped."""
+    if not training.loop.by_epoch:
+        yield
+        return
+    with around_epoch(training):
+        yield
+    if not training.requests.stopped:
         training.end_epoch()
 
 
-def by_iterations(training: Training) -> None:
-    """Repeat passes over the data until there are enough iterations. The epoch points surround all passes."""
-    plan, position, loop, requests = training.plan, training.position, training.loop, training.requests
-    with plan.around("train_epoch"):
-        plan.before_train_epoch()
-        training.resume_between_passes()
-        while not loop.is_over(position) and not requests.stopped:
-            one_pass(training)
-        if not requests.stopped:
+@contextmanager
+def around_epoch(training: Training) -> Iterator[None]:
+    """Call the points of an epoch. An epoch that was stopped has no `after_train_epoch`."""
+    with training.plan.around("train_epoch"):
+        training.plan.before_train_epoch()
+        yield
+        if not training.requests.stopped:
             training.strategy.settle()
-            plan.after_train_epoch()
+            training.plan.after_train_epoch()
 
 
 def one_pass(training: Training) -> None:

@@ -63,12 +63,16 @@ def _refuse_non_finite(training: Training, losses: list[float], done: int, since
             where = (
                 f"at iteration {iteration}{_epoch_of(training, iteration)}" if is_exact else f"by iteration {iteration}"
             )
-            error = NumericsError(
-                f"the loss has become {loss} {where}{rank}, so training cannot continue; check the learning rate, the "
-                f"data and the precision, {training.nan_hint}"
+            error = bad_loss(
+                loss, f"{where}{rank}", f"the learning rate, the data and the precision, {training.nan_hint}"
             )
             error.is_placed = True
             raise error
+
+
+def bad_loss(loss: float, where: str, check: str) -> NumericsError:
+    """Return the error about a loss that is NaN or Inf."""
+    return NumericsError(f"the loss has become {loss} {where}, so training cannot continue; check {check}")
 
 
 def _epoch_of(training: Training, iteration: int) -> str:

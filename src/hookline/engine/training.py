@@ -8,30 +8,45 @@
     else:
         training.end_pass()
 
-`hookline.engine.loops` is such a loop. So are the loops of dialects, and a loop that hookline does not own: it calls
-`take_loss` and steps its optimizer itself.
+`hookline.engine.loops` is such a loop. A loop that hookline does not own makes its own backward passes and steps.
+Contexts around it call the same verbs, and the points:
+
+    with training.driving():
+        while training.continues:
+            with training.one_pass() as batches:
+                for batch, last in batches:
+                    with training.iteration(batch, last) as batch:
+                        with training.forward(batch):
+                            loss = loss_of(model, batch)
+                        loss = training.take_loss(loss)
+                        if loss is not None:   # a hook may skip a batch
+                            loss.backward()
+                            optimizer.step()
+                            optimizer.zero_grad()
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.sources import as_resumable
 from hookline.data.transfer import Transfer, moved_ahead, to_device
-from hookline.engine.loops import end_if_signaled, handle_requests
+from hookline.engine.driver import Driver
+from hookline.engine.loops import around_pass, around_train, end_if_signaled, handle_requests
 from hookline.engine.numerics import KEPT, check_losses
 from hookline.errors import StorageError
+from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from hookline.engine.compute import Compute
     from hookline.engine.loop_specs import TrainLoop
     from hookline.optim.optims import Optims
@@ -42,7 +57,7 @@ if TYPE_CHECKING:
 NAN_HINT = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
 
 
-class Training:
+class Training(Driver):
     """The state of one call of `train`: the pass over the data, the current iteration, the losses.
 
     Args:
@@ -60,9 +75,8 @@ class Training:
     def __init__(
         self, host: Host, loop: TrainLoop, optims: Optims, compute: Compute, seed: int = 0, prefetch: bool = True
     ) -> None:
-        self.host, self.loop, self.optims, self.compute = host, loop, optims, compute
-        self.plan, self.position, self.requests = host.plan, host.position, host.requests
-        self.strategy, self.ledger = host.strategy, host.plan.ledger
+        super().__init__(host, loop.max_iters)
+        self.loop, self.optims, self.compute = loop, optims, compute
         self.seed, self._prefetch = seed, prefetch
         #: The pass over the data that is running.
         self.batches: Batches | None = None
@@ -73,12 +87,13 @@ class Training:
         self.nan_hint = NAN_HINT
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
-        self._by_epoch, self._max_iters = loop.by_epoch, loop.max_iters
+        self._by_epoch = loop.by_epoch
         self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
         #: True if an accumulation window has to end with the current batch.
         self.ends_window = False
-        #: The finished iterations at which something is due besides the step.
-        self._next_look: float = 0
+        #: What a loop of others has passed to `take_loss` in this iteration, and whether it must end after it.
+        self._outputs: dict[str, Any] | None = None
+        self._must_end = False
         #: The counter in the last iteration of a training by iterations.
         self._last_iter = -1 if loop.max_iters is None else loop.max_iters - 1
         #: The model as the step calls it.
@@ -111,8 +126,8 @@ class Training:
         if check is not None:
             check()
         batches = self.open_batches()
-        if self.host.loading.restore():  # after the iterator was created, because that draws a random number
-            handle_requests(self.host)
+        if self.host.loading.pending:  # after the iterator was created, because that draws a random number
+            self.resume()
             if self.requests.stopped:
                 return ()
         self.drop_stale_gradients()
@@ -185,7 +200,7 @@ class Training:
         return position.iter == self._max_iters
 
     def _look(self) -> None:
-        """Do what is not due in every iteration: measure one of 31, and check the losses before there are too many."""
+        """Measure one iteration of 31, and check the losses before there are too many."""
         done = self.position.iter
         if done >= self.ledger.next_turn:
             self.ledger.turn()
@@ -202,6 +217,18 @@ class Training:
         """Count an epoch, after its last point, and handle requests."""
         self.position.epoch, self.position.batch = self.position.epoch + 1, 0
         handle_requests(self.host)
+
+    @property
+    def continues(self) -> bool:
+        """Return whether there is more to train."""
+        return not self.loop.is_over(self.position) and not self.requests.stopped
+
+    def save_at_end(self) -> None:
+        """Write the checkpoints that were requested at the end of training, and wait for those in the background."""
+        self.strategy.agree(self.requests, now=True)
+        if self.requests.saves:
+            self.host.saving.save()
+        self.host.saving.finish()
 
     def resume_between_passes(self) -> None:
         """Restore the late states of a resumed run, and run a missed validation, unless the run is inside a pass.
@@ -225,20 +252,81 @@ class Training:
         self.host.ends_window = self.ends_window = True
         self.optims.flush()
 
-    def take_loss(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Take the loss of a loop that makes its own backward passes and steps. Return what hooks see of it."""
-        outputs = {"loss": loss} if outputs is None else outputs
-        for optim in self.optims.values():
-            optim.take_loss(outputs)
-        return outputs
-
-    def following_steps(self) -> AbstractContextManager[None]:
-        """Return a context in which hooks see every step of the optimizers, whoever makes it."""
-        return self.optims.following_steps()
-
     def in_mode(self) -> AbstractContextManager[None]:
         """Return the context in which the model is trained."""
         return in_mode(self.compute.model, training=True)
+
+    # -- a loop of others, which makes its own backward passes and steps
+
+    def driving(self) -> AbstractContextManager[None]:
+        """Return the context of a loop of others: it calls the points of a training."""
+        return around_train(self)
+
+    @contextmanager
+    def one_pass(self) -> Iterator[Iterator[tuple[Any, bool]]]:
+        """Surround a pass over the data. Yield its batches; there is no more when training is over or was stopped."""
+        with around_pass(self):
+            yield self._batches_until_end()
+
+    def _batches_until_end(self) -> Iterator[tuple[Any, bool]]:
+        for batch, last in self.begin_pass():
+            yield batch, last
+            if self._must_end:
+                return
+        self.end_pass()
+
+    @contextmanager
+    def iteration(self, batch: Any, last: bool) -> Iterator[Any]:
+        """Surround an iteration with its points, and yield its batch on the device. Then count it, and handle requests.
+
+        Hooks see every step of the optimizers inside, whoever makes it. If a hook has `skipped` the batch, the body has
+        nothing to do.
+        """
+        plan, batch_idx, self._outputs = self.plan, self.position.batch, None
+        batch = self.begin_iteration(batch, last)
+        with plan.around("train_iter", batch_idx, batch):
+            plan.before_train_iter(batch_idx, batch)
+            batch = self.host.data_batch  # a hook may have replaced it
+            if plan.may_skip_early:
+                self.agree_on_skip()
+            is_called = not self.skipped
+            try:
+                with self.optims.following_steps():
+                    yield batch
+                    self.optims.end_backward()
+            except Exception as error:
+                self.refuse_resumed_optimizer(error)
+                blame_step(error, self.host)
+                raise
+            outputs: dict[str, Any] = self._outputs or {}
+            if is_called:
+                if isinstance(loss := outputs.get("loss"), Tensor):
+                    outputs["loss"] = loss.detach()
+                plan.after_train_iter(batch_idx, batch, outputs)
+        self._must_end = self.end_iteration(None if self.skipped else outputs.get("loss"))
+
+    @contextmanager
+    def forward(self, batch: Any) -> Iterator[None]:
+        """Surround the forward pass of a batch with the scope of hooks, in the precision of the run."""
+        with self.plan.around("forward", batch), self.compute.autocast():
+            yield
+
+    def take_loss(self, loss: Tensor, outputs: dict[str, Any] | None = None, optim: str = "") -> Tensor | None:
+        """Take the loss whose backward pass comes next, and return it: a hook may have replaced it, or skip it (None).
+
+        Args:
+            loss: The loss, with its graph.
+            outputs: More that hooks see, by name.
+            optim: The name of the optim that steps with this loss, if there are several.
+        """
+        self._outputs = {**(outputs or {}), "loss": loss}
+        taken = (self.optims[optim] if optim else self.optims.sole).take_loss(self._outputs)
+        return self._outputs["loss"] if taken else None
+
+    @property
+    def skipped(self) -> bool:
+        """Return whether a hook has skipped the current batch."""
+        return bool(self.requests.skip)
 
     # -- gradients, windows and skips
 

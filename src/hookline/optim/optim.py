@@ -128,8 +128,9 @@ class Optim:
         self._strategy: Strategy = Single()
         self._wrapped: nn.Module | None = None
         self._agree_on_skip: Callable[[], None] = lambda: None
-        #: The outputs of a loss that a loop of others computes the gradients of.
+        #: The outputs of a loss that a loop of others computes the gradients of, and the scope that it is in.
         self._taken: dict[str, Any] | None = None
+        self._scope = ExitStack()
 
     def __repr__(self) -> str:
         groups = self.optimizer.param_groups
@@ -314,7 +315,7 @@ class Optim:
 
     def reset(self) -> None:
         """Discard an unfinished window and its gradients."""
-        self._skip, self.updating, self.stepping = False, False, False
+        self._skip, self.updating, self.stepping, self._taken = False, False, False, None
         self._zero_window()
         self.micro, self._mass, self._weight = 0, 0.0, EVEN
 
@@ -405,35 +406,69 @@ class Optim:
 
     # -- a loop of others, which makes its own backward passes and steps
 
-    def take_loss(self, outputs: dict[str, Any]) -> None:
-        """Call `before_backward` for a loss whose backward pass comes next. The next step calls `after_backward`."""
+    def take_loss(self, outputs: dict[str, Any]) -> bool:
+        """Call `before_backward` for a loss whose backward pass comes next. Return False if a hook skips the batch."""
+        plan = self.plan
+        self.end_backward()
+        self._scope.enter_context(plan.around("backward", outputs))
+        plan.before_backward(outputs)
+        if "before_backward" in plan.agrees_at:
+            self._agree_on_skip()
+        if self._skip:
+            self._scope.close()
+            return False
         self._taken = outputs
-        if self.plan.before_backward:
-            self.plan.before_backward(outputs)
+        return True
+
+    def end_backward(self) -> None:
+        """Call `after_backward` for the loss that was taken last, unless that has happened."""
+        plan, outputs, self._taken = self.plan, self._taken, None
+        if outputs is None:
+            return
+        plan.after_backward(outputs)
+        if "after_backward" in plan.agrees_at:
+            self._agree_on_skip()
+        self._scope.close()
+        self.micro += 1
+        if self._skip:
+            self._drop_window()
 
     @contextmanager
     def following_steps(self) -> Iterator[None]:
-        """Call the points around a step inside the context, wherever code of others calls `optimizer.step()`."""
-        plan, scope = self.plan, ExitStack()
+        """Call the points around a step inside the context, and clip, wherever code of others calls the optimizer.
+
+        torch steps in any case. To skip a step, its gradients are dropped: then it changes nothing.
+        """
+        plan = self.plan
 
         def before(*_: Any) -> None:
-            outputs, self._taken = self._taken, None
-            if outputs is not None and plan.after_backward:
-                plan.after_backward(outputs)
+            taken = self._taken
+            self.end_backward()
+            if taken is not None and self._skip:
+                return
+            self._skip = False  # a skipped micro-batch is not part of the window
             self.updating = True
-            scope.enter_context(plan.around("optimizer_step"))
+            self._scope.enter_context(plan.around("optimizer_step"))
             plan.before_optimizer_step()
+            if "before_optimizer_step" in plan.agrees_at:
+                self._agree_on_skip()
+            if self._skip:
+                zero_gradients(self._optimizer)
+            elif self.clip is not None:
+                self.norms.append(self.clip_gradients(self.clip))
 
         def after(*_: Any) -> None:
-            self.stepping = True
-            plan.after_optimizer_step()
-            self.stepping, self.updating = False, False
-            self.updates += 1
-            scope.close()
+            if self.updating and not self._skip:
+                self.stepping = True
+                plan.after_optimizer_step()
+                self.stepping = False
+                self.updates += 1
+            self._scope.close()
+            self.updating, self.micro = False, 0
 
         handles = self.optimizer.register_step_pre_hook(before), self.optimizer.register_step_post_hook(after)
         try:
-            with scope:
+            with self._scope:
                 yield
         finally:
             for handle in handles:

@@ -135,6 +135,11 @@ class Optims(dict[str, Optim]):
                 following.enter_context(optim.following_steps())
             yield
 
+    def end_backward(self) -> None:
+        """End the backward passes of a loop of others; see `Optim.end_backward`."""
+        for optim in self.values():
+            optim.end_backward()
+
     def reset(self) -> None:
         """Discard unfinished windows and their gradients."""
         for optim in self.values():

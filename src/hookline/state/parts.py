@@ -16,7 +16,7 @@ A new part is one class here and one entry in `parts_of`. A user adds one with `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
@@ -512,17 +512,20 @@ class HooksPart(HostPart):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
-        entries = list(self._host.plan)
+        entries = self._hooks()
         if not self._host.strategy.is_main:
             entries = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
         return hook_states.collect(entries)
+
+    def _hooks(self) -> Iterable[hook_states.Named]:
+        return self._host.plan  # type: ignore[no-any-return]  # given to the constructor
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state of every hook, and report states without a hook and hooks without a state."""
         saved = checkpoint["meta"].get("hooks", ())
         states, was_reported = {**checkpoint["hooks"], **(state or {})}, self._host.loading.was_reported
         hook_states.restore(
-            *(self._host.plan, states, saved, self._host.terminal.say),
+            *(self._hooks(), states, saved, self._host.terminal.say),
             is_reported=lambda name: was_reported("hooks", name),
         )
 
@@ -546,12 +549,11 @@ class RandomPart(HostPart):
         return rng.state()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the generators. A process that was not there when the state was saved seeds them instead."""
-        if state is None:
-            seed = checkpoint["meta"].get("seed", 0)
-            rng.seed_everything(mix(seed, self._host.strategy.rank, self._host.iter))
-        else:
+        """Restore the generators. A process that was not there when the state was saved seeds them, if it knows how."""
+        if state is not None:
             rng.restore(state)
+        elif (seed := checkpoint["meta"].get("seed")) is not None:
+            rng.seed_everything(mix(seed, self._host.strategy.rank, self._host.iter))
 
     def malformed(self, state: Any) -> list[str]:
         """Expect the states of known generators."""

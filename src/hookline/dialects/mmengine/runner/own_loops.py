@@ -86,7 +86,7 @@ def run_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Tens
 
 def train(training: Training, loop: Counters) -> None:
     """Let the project's loop train, with the states, requests and files of the run around it."""
-    host, plan = training.host, training.plan
+    plan = training.plan
     with plan.around("train"), training.in_mode():
         with plan.around("train_epoch") if not loop.by_epoch else torch.enable_grad():
             training.resume_between_passes()
@@ -98,11 +98,8 @@ def train(training: Training, loop: Counters) -> None:
             finally:
                 loop.end_own()
         check_result(training)
-        host.strategy.settle()
-        host.strategy.agree(host.requests, now=True)
-        if host.requests.saves:
-            host.saving.save()
-        host.saving.finish()
+        training.strategy.settle()
+        training.save_at_end()
 
 
 def evaluate(runner: Runner, loop: Any, stage: Literal["val", "test"]) -> dict[str, Any]:

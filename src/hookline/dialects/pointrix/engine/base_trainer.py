@@ -26,7 +26,8 @@ from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
 from hookline.dialects.pointrix.utils.config import config_text, config_to_primitive, parse_structured
-from hookline.errors import ConfigError, HookError, NumericsError, StorageError
+from hookline.engine.numerics import bad_loss
+from hookline.errors import ConfigError, HookError, StorageError
 from hookline.hooks.report import write_report
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
@@ -263,6 +264,7 @@ class BaseTrainer(Host):
         self.requests.resume_training()
         self.saving.forget()
         self.start.forget()
+        self.position.validated_at = Position.validated_at
 
     def write_description(self) -> None:
         """Write plan.txt and config.yaml."""
@@ -300,10 +302,7 @@ class BaseTrainer(Host):
         """End the run if the newest loss is NaN or Inf. It is checked where it is read anyway, and at the end."""
         loss = number_of(self.loss_dict.get("loss"))
         if loss is not None and not math.isfinite(loss):
-            raise NumericsError(
-                f"the loss has become {float(loss)} by step {self.position.iter}, so training cannot continue; check "
-                "the learning rate and the data"
-            )
+            raise bad_loss(float(loss), f"by step {self.position.iter}", "the learning rate and the data")
 
     def tensor_holders(self) -> Iterable[Any]:
         """Return the model and the optimizer."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hookline.dialects.pointrix.engine import parts, running
 from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
+from hookline.engine.driver import Driver
 from hookline.engine.loops import handle_requests
 from hookline.errors import ConfigError
 from hookline.lifecycle.session import session
@@ -23,11 +24,11 @@ class DefaultTrainer(BaseTrainer):
         """Train from step `start_steps` to `max_steps`, and validate in between."""
         parts.refuse_missing(self)
         with session(self, "train", self.start), self.plan.around("train"):
-            interval, last, ledger = self.cfg.val_interval, self.cfg.max_steps, self.plan.ledger
+            interval, last = self.cfg.val_interval, self.cfg.max_steps
+            driver = Driver(self, last)
             self.global_step, self.loss_dict = self.start_steps, {}
             self.call_hook("before_train")
-            if self.loading.restore() and self.is_validation_due(self.start_steps - 1, interval, last):
-                self.validate(self.start_steps - 1)
+            driver.resume()
             for iteration in range(self.start_steps, last + 1):
                 if self.plan.around_train_iter:
                     with self.plan.around("train_iter"):
@@ -35,16 +36,8 @@ class DefaultTrainer(BaseTrainer):
                 else:
                     self.train_iter(iteration)
                 self.global_step += 1
-                if self.position.iter >= ledger.next_turn:
-                    ledger.turn()
-                if self.requests.pending:
-                    handle_requests(self)
-                    if self.requests.stopped:
-                        break
-                if interval > 0 and (iteration % interval == 0 or iteration == last):
-                    self.validate(iteration)
-                    if self.requests.stopped:
-                        break
+                if driver.after_iteration(interval > 0 and (iteration % interval == 0 or iteration == last)):
+                    break
             self.check_loss()
             self.call_hook("after_train")
             handle_requests(self)
@@ -116,17 +109,22 @@ class DefaultTrainer(BaseTrainer):
         """Return whether there is data to validate on."""
         return getattr(self.datapipeline, "validation_dataset", None) is not None
 
-    def validate_now(self) -> None:
-        """Run a validation that was requested from outside."""
-        self.validate(self.position.iter)
+    def is_validation_due(self) -> bool:
+        """Return whether a validation must run before the next step. A resumed run may have missed it."""
+        step, interval = self.position.iter, self.cfg.val_interval
+        due = interval > 0 and step > 0 and (step % interval == 0 or step == self.cfg.max_steps)
+        return due and self.position.validated_at != step
 
-    def is_validation_due(self, iteration: int, interval: int, last: int) -> bool:
-        """Return whether a resumed run must still validate after the step at which it was saved."""
-        due = interval > 0 and iteration > 0 and (iteration % interval == 0 or iteration == last)
-        return due and self.position.validated_at != iteration
+    def validate_if_due(self) -> bool:
+        """Run a validation if it is due, or if it was requested from outside, and return whether it did."""
+        if not self.is_validation_due() and not (self.requests.validate and self.can_validate):
+            return False
+        self.requests.validate = False
+        self.validate(self.position.iter)
+        return True
 
     def validate(self, iteration: int) -> None:
-        """Run a validation with its points, and handle the requests that hooks made in it."""
+        """Run a validation with its points."""
         with self.plan.ledger.part("validation"), self.plan.around("val"), parts.evaluating(self.model):
             self.call_hook("before_val")
             self.validation()
@@ -134,7 +132,6 @@ class DefaultTrainer(BaseTrainer):
         self.position.validated_at = iteration
         self.position.validations += 1
         self.journal.note("validation")
-        handle_requests(self)
 
     @torch.no_grad()
     def validation(self) -> None:

@@ -11,6 +11,7 @@ from hookline.common.plain import check_plain
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import folders
 from hookline.errors import StorageError, blame
+from hookline.state import parts
 from hookline.state.finite import check_weights_are_finite
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
+    from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
     from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHooks
+    from hookline.state.host import Part
 
 log = logger_of(__name__)
 
@@ -39,6 +42,38 @@ def find_stateful(hooks: PipelineHooks) -> Iterator[Named]:
             kind = type(hook).__name__
             seen[kind] = seen.get(kind, 0) + 1
             yield Named(kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", hook)
+
+
+class HooksPart(parts.HooksPart):
+    """The states of the hooks, by their own names."""
+
+    def _hooks(self) -> Iterator[Named]:
+        return find_stateful(self._host.hooks)
+
+
+class RandomPart(parts.RandomPart):
+    """The random generators of this process. They stay as they are if it was not there when the state was saved."""
+
+    per_rank = False  # every process reads its own file
+    loads_without_state = True
+
+
+def parts_of(trainer: HookBasedTrainer) -> dict[str, Part]:
+    """Return the parts that are loaded where a resumed run continues. accelerate has loaded everything else."""
+    return {"hooks": HooksPart(trainer), "writers": parts.WritersPart(trainer), "rng": RandomPart(trainer)}
+
+
+def own_state(trainer: HookBasedTrainer) -> dict[str, Any]:
+    """Return the trainer's part of a checkpoint, without the states that every process writes for itself."""
+    return {
+        "position": trainer.position.state_dict(),
+        "seed": trainer.passes.seed,
+        "batches": trainer.passes.length,
+        "kinds": kinds_of(trainer.accelerator),
+        "hooks": trainer.parts["hooks"].state_dict(),
+        "hook_names": [one.name for one in find_stateful(trainer.hooks)],
+        "writers": trainer.parts["writers"].state_dict(),
+    }
 
 
 def rng_name(accelerator: Accelerator) -> str:
@@ -99,6 +134,7 @@ def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
         raise StorageError(
             f"{folder} does not fit: it was saved with {', '.join(then)}, but this trainer has {', '.join(now)}"
         )
+    state["meta"] = {"hooks": state["hook_names"]}
     own = folder / rng_name(accelerator)
     if own.is_file():
         mine = store.read(own, sealed=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn import Module
 
-from hookline.common import forks, rng
+from hookline.common import forks
 from hookline.common.modes import switch_mode
 from hookline.dialects.errors import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
@@ -33,7 +33,8 @@ from hookline.dialects.robo_orchard_lab.pipeline.log_terminal import LogTerminal
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
 from hookline.dialects.robo_orchard_lab.pipeline.progress import TrainerProgressState
 from hookline.dialects.robo_orchard_lab.pipeline.records import Records
-from hookline.engine.loops import end_if_signaled, handle_requests
+from hookline.engine.driver import Driver
+from hookline.engine.loops import end_if_signaled
 from hookline.errors import blame
 from hookline.lifecycle.session import refuse_inside_a_run, session, session_without_folder
 from hookline.run.position import Position
@@ -84,6 +85,20 @@ class ResumeCheckpointConfig(Config):
     def load_state(self, accelerator: Accelerator) -> None:
         """Load accelerate's part of the checkpoint."""
         contents.load_accelerator(accelerator, self.find())
+
+
+class StepDriver(Driver):
+    """Follows the steps of a trainer. It also writes the records that are due."""
+
+    host: HookBasedTrainer
+
+    def _look(self) -> None:
+        super()._look()
+        trainer, records = self.host, self.host.records
+        vars(trainer._common)["_measured"] = self.plan.is_sampling
+        if self.position.iter == records.due:
+            records.write(trainer._loss)
+        self._next_look = min(self._next_look, records.due)
 
 
 class HookBasedTrainer(TrainerHost):
@@ -159,8 +174,7 @@ class HookBasedTrainer(TrainerHost):
         #: The checkpoint that this trainer has resumed from.
         self.resumed: Path | None = None
         self.targets = []
-        #: The saved states of hooks and random generators, until training reaches the position of the checkpoint.
-        self._pending: dict[str, Any] | None = None
+        self.parts = contents.parts_of(self)
         if resume_from is not None:
             self._resume(resume_from)
         self._start_epoch = self.trainer_progress_state.epoch_id
@@ -193,7 +207,8 @@ class HookBasedTrainer(TrainerHost):
         if state.get("batches") != self.passes.length:
             had, has = state.get("batches"), self.passes.length
             log.warning("an epoch had %s batches when %s was saved, but now it has %s", had, folder, has)
-        self.resumed, self._pending = folder, state
+        self.resumed = self.resume = self.loading.source = folder
+        self.loading.pending = state
         log.info("resumed from %s: epoch %d, step %d", folder, self.position.epoch, self.position.batch)
 
     def _set_counters(self) -> None:
@@ -207,27 +222,16 @@ class HookBasedTrainer(TrainerHost):
         The states are restored a second time where training continues, because a hook may count in a before. A hook
         that cannot load its state yet gets it only then.
         """
-        states = {} if self._pending is None else self._pending["hooks"]
+        states = (self.loading.pending or {}).get("hooks", {})
         for name, hook in contents.find_stateful(self.hooks):
             if name in states:
                 with contextlib.suppress(Exception):
                     hook.load_state_dict(copy.deepcopy(states[name]))
 
-    def forget_records(self) -> None:
-        """Begin new records: the checkpoint is that of a run in another folder."""
-        if self._pending is not None:
-            self._pending.pop("writers", None)
-
     def _restore(self) -> None:
-        """Restore the states of the hooks, then of the random generators, because hooks may draw random numbers."""
-        state, self._pending = self._pending, None
-        if state is None:
-            return
-        hook_states.restore(contents.find_stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
-        self.records.writers.load_state_dict(state.get("writers", {}), self.position.iter)
-        self.records.begin()
-        if "rng" in state:
-            rng.restore(state["rng"])
+        """Restore the states of the hooks and the random generators, where a resumed run continues."""
+        if self.loading.restore():
+            self.records.begin()
 
     # -- training
 
@@ -249,8 +253,7 @@ class HookBasedTrainer(TrainerHost):
         with self.saving.locks(), self._session():
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
-            if self._pending is not None:
-                contents.restore_open_gradients(self.accelerator, self._pending.get("gradients"))
+            contents.restore_open_gradients(self.accelerator, (self.loading.pending or {}).get("gradients"))
             switch_mode(self.model, training=True)
             self._restore_early()
             self.has_ended = False
@@ -261,25 +264,23 @@ class HookBasedTrainer(TrainerHost):
         return (session if self.folders else session_without_folder)(self, "train", self.start)
 
     def _loop(self) -> None:
-        args = self.arguments()
+        args, driver, progress = self.arguments(), StepDriver(self, self.max_step), self.trainer_progress_state
         with self.hooks.hooks["on_loop"].around(args):
             if self.position.batch == 0:
                 self._restore()
-            while not self._is_end() and not self.requests.stopped:
+            while not progress.is_training_end(self.max_step, self.max_epoch) and not self.requests.stopped:
                 try:
-                    self._epoch()
+                    self._epoch(driver)
                 finally:
-                    vars(args).update(vars(self.trainer_progress_state))
+                    vars(args).update(vars(progress))
         self.has_ended = True  # if training ends inside an accumulation window, its checkpoint holds those gradients
-        if self.requests.pending:
-            handle_requests(self)
+        driver.handle_requests()
 
-    def _epoch(self) -> None:
-        position, progress, requests = self.position, self.trainer_progress_state, self.requests
-        args, finished, stopped, ledger = self.arguments(), True, False, self.plan.ledger
+    def _epoch(self, driver: StepDriver) -> None:
+        position, progress, args, finished = self.position, self.trainer_progress_state, self.arguments(), True
         with self.hooks.hooks["on_epoch"].around(args):
             try:
-                waiting = ledger.parts["data"]
+                waiting = self.plan.ledger.parts["data"]
                 batches = self.passes.begin(position.epoch, position.batch, partial(end_if_signaled, self), waiting)
                 self._restore()
                 for batch in batches:
@@ -288,15 +289,7 @@ class HookBasedTrainer(TrainerHost):
                     progress.global_step_id += 1
                     position.batch += 1
                     position.iter += 1
-                    if position.iter >= ledger.next_turn:
-                        ledger.turn()
-                        vars(self._common)["_measured"] = self.plan.is_sampling
-                    if position.iter == self.records.due:
-                        self.records.write(self._loss)
-                    if requests.pending:
-                        handle_requests(self)
-                        stopped = bool(requests.stopped)
-                    if stopped or position.iter == self.max_step:
+                    if driver.after_iteration():
                         finished = position.batch == self.passes.length
                         break
                 self.records.write(self._loss)
@@ -306,8 +299,7 @@ class HookBasedTrainer(TrainerHost):
         progress.update_epoch()
         if finished:
             position.epoch, position.batch = position.epoch + 1, 0
-        if requests.pending:
-            handle_requests(self)
+        driver.handle_requests()
 
     def _step(self, batch: Any) -> None:
         try:
@@ -348,9 +340,6 @@ class HookBasedTrainer(TrainerHost):
         for hook in self.hooks.members():
             if isinstance(hook, SaveCheckpoint):
                 hook.save(self.arguments(), f"step {self.position.iter - 1}")
-
-    def _is_end(self) -> bool:
-        return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
 
     def _common_args(self) -> PipelineHookArgs:
         """Return the arguments of hooks that are the same for all calls."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.saves import FolderSaving
     from hookline.state.host import Verb
     from hookline.writers.base import Outcome
+    from hookline.writers.router import Writers
 
 
 class TrainerHost(Host):
@@ -49,12 +50,8 @@ class TrainerHost(Host):
         raise NotImplementedError
 
     epoch: int = forwarded("position.epoch", "Return the number of finished passes over the data.")
-
-    @property
-    def rank(self) -> int:
-        """Return the number of this process."""
-        return int(self.accelerator.process_index)
-
+    rank: int = forwarded("accelerator.process_index", "Return the number of this process.")
+    writers: Writers = forwarded("records.writers", "Return the writers of the records.")
     device: Any = forwarded("accelerator.device", "Return the device of the model.")
 
     def note_failure(self, args: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,6 @@ class Records:
         self.writers = Writers([JsonlWriter()], main=trainer.accelerator.is_main_process)
         #: True while there is a folder to write to. Without one, records would only fill the memory.
         self.is_open = False
-        #: The number of finished steps at which the next record is due; -1 if there is none.
-        self.due = -1
         self.begin()
 
     def open(self, resuming: bool) -> None:
@@ -46,7 +45,8 @@ class Records:
         """Start to measure the time of steps at the current position."""
         trainer = self._trainer
         self._since = trainer.position.iter
-        self.due = self._since - self._since % INTERVAL + INTERVAL if self.is_open else -1
+        #: The number of finished steps at which the next record is due; infinite if there is none.
+        self.due = self._since - self._since % INTERVAL + INTERVAL if self.is_open else math.inf
         self._clock, self._saving, self._data = clock(), trainer.saving.seconds, self._waited
 
     @property

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
-from hookline.common.durations import clock
 from hookline.common.files import real_path, storage_errors
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
@@ -30,7 +29,7 @@ from hookline.lifecycle import ledger_file
 from hookline.resume.contract import Contract
 from hookline.resume.start import Source, SourceKind, Start
 from hookline.rundir import control, journal, moves, ownership
-from hookline.state import hook_states, lost_folders
+from hookline.state import lost_folders
 from hookline.state.saving import Saving
 
 if TYPE_CHECKING:
@@ -83,18 +82,17 @@ class FolderSaving(Saving):
 
     def save(self) -> None:
         """Write the requested saves. After a signal, every hook that saves checkpoints first requests one."""
-        requests = self._trainer.requests
-        self._saved_at_end = bool(requests.signal)
+        self._saved_at_end = bool(self._trainer.requests.signal)
         if self._saved_at_end:
             self.last_path = None
             self._trainer.request_checkpoints()
-        self._write_requested(requests.take_saves())
+        super().save()
 
     def save_models(self) -> None:
         """Write the requested models; checkpoints wait until no gradients are being accumulated."""
-        requests = self._trainer.requests
-        taken = requests.take_saves()
-        self._write_requested([request for request in taken if is_model(request)])
+        requests, taken = self._trainer.requests, self._trainer.requests.take_saves()
+        requests.saves = [request for request in taken if is_model(request)]
+        super().save()
         requests.saves = [request for request in taken if not is_model(request)]
 
     def save_before_end(self) -> str:
@@ -107,15 +105,12 @@ class FolderSaving(Saving):
         self._trainer.command = f"{type(self._trainer).__name__}(..., resume_from={resume})()"
         return f"saved {self.last_path}"
 
-    def _write_requested(self, requests: Iterable[SaveRequest]) -> None:
-        trainer, began = self._trainer, clock()
-        with trainer.plan.ledger.part("saving"):
-            for request in requests:
-                try:
-                    self._write_folder(request if isinstance(request, FolderRequest) else self._at_usual_place(request))
-                except StorageError as error:
-                    self._tolerate(error, [request])
-        self.seconds += clock() - began
+    def _save(self, requests: list[SaveRequest]) -> None:
+        for request in requests:
+            try:
+                self._write_folder(request if isinstance(request, FolderRequest) else self._at_usual_place(request))
+            except StorageError as error:
+                self._tolerate(error, [request])
 
     def _at_usual_place(self, request: SaveRequest) -> FolderRequest:
         """Return a request that comes from outside as one for a checkpoint where this run saves them."""
@@ -127,7 +122,8 @@ class FolderSaving(Saving):
     def _write_folder(self, request: FolderRequest) -> None:
         trainer, step = self._trainer, self._trainer.position.iter
         try:
-            written = write_folder(trainer.accelerator, request, {} if is_model(request) else self._state(), step)
+            state = {} if is_model(request) else contents.own_state(trainer)
+            written = write_folder(trainer.accelerator, request, state, step)
         except Exception as error:
             blame(error, f"while saving to {request.target.parent}; earlier saves there are unchanged")
             raise
@@ -141,18 +137,6 @@ class FolderSaving(Saving):
             log.info("saved after step %d%s: %s", step, when, written)
             if request.done is not None:
                 request.done(written)
-
-    def _state(self) -> dict[str, Any]:
-        trainer = self._trainer
-        return {
-            "position": trainer.position.state_dict(),
-            "seed": trainer.passes.seed,
-            "batches": trainer.passes.length,
-            "kinds": contents.kinds_of(trainer.accelerator),
-            "hooks": hook_states.collect(contents.find_stateful(trainer.hooks)),
-            "hook_names": [one.name for one in contents.find_stateful(trainer.hooks)],
-            "writers": trainer.records.writers.state_dict(),
-        }
 
     # -- before and after a training
 
@@ -229,11 +213,6 @@ class FolderStart(Start):
         super().__init__(trainer, Contract(trainer))
         self._trainer = trainer
 
-    def find_source(self, verb: str) -> Source | None:
-        """Return the checkpoint that the trainer has resumed from; None if it starts from scratch or continues."""
-        resumed = self._trainer.resumed
-        return None if self._trainer.loading.started or resumed is None else self.read_source((resumed, "resume"))
-
     def read_source(self, found: tuple[Path, SourceKind] | None) -> Source | None:
         """Return the position of the checkpoint, which the trainer has already loaded."""
         position = {"position": self._trainer.position.state_dict()}
@@ -243,8 +222,8 @@ class FolderStart(Start):
         """Get the folders of this run ready. The trainer has loaded its checkpoint when it was created."""
         trainer = self._trainer
         trainer.loading.started = True
-        if source is None or not source.is_inside(trainer.folders):
-            trainer.forget_records()
+        if trainer.loading.pending and (source is None or not source.is_inside(trainer.folders)):
+            trainer.loading.pending.pop("writers", None)  # they are records of a run in another folder
         trainer.saving.enter(trainer.targets)
 
     def earlier_files(self, folder: Path, records: Iterable[str]) -> list[Path]:
