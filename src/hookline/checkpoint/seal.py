@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,11 +53,11 @@ class SealingFile:
 
     Args:
         file: The file to write.
-        lasting: True if large data stays where it is, unchanged, until `seal` or `abandon` returns. Then hashing is
-            not waited for before that.
+        lasting: The addresses of memory that stays unchanged until `seal` or `abandon` returns. The hash of large data
+            there is not waited for before that. torch frees or reuses all other memory, such as that of the pickle.
     """
 
-    def __init__(self, file: IO[bytes], lasting: bool = False) -> None:
+    def __init__(self, file: IO[bytes], lasting: Container[int] = ()) -> None:
         self._file = file
         self._lasting = lasting
         self._hash = Hash()
@@ -94,8 +95,8 @@ class SealingFile:
             if len(data) >= LARGE:
                 self._start_writeback(len(data))
         finally:
-            if not self._lasting and len(data) >= LARGE:
-                self._hash.wait()  # afterwards, torch may use the memory for something else
+            if len(data) >= LARGE and _address_of(data) not in self._lasting:
+                self._hash.wait()
         self._written += len(data)
 
     def _start_writeback(self, size: int) -> None:
@@ -120,6 +121,13 @@ class SealingFile:
         self._put(end[:-2] + (len(comment) + HASH_LENGTH).to_bytes(2, "little") + comment)
         self._put(self._hash.finish().encode())
         return self._hash.finish()
+
+
+def _address_of(data: Any) -> int:
+    import numpy as np  # reading a seal does not need it
+
+    address: int = np.frombuffer(data, np.uint8).ctypes.data
+    return address
 
 
 def read_note(path: Path) -> Note | None:

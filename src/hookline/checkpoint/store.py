@@ -25,7 +25,7 @@ from hookline.checkpoint.pickle_walk import CODE
 from hookline.checkpoint.scan import scan
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
 from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
-from hookline.common import files, worker_errors
+from hookline.common import files, plain, worker_errors
 from hookline.common.files import real_path, regular
 from hookline.errors import StorageError
 
@@ -54,7 +54,7 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
     with replacing(path) as file:
-        sealing = SealingFile(file, lasting=_is_in_place(checkpoint))
+        sealing = SealingFile(file, lasting=_lasting_memory(checkpoint))
         try:
             torch.save(dict(checkpoint), cast("IO[bytes]", sealing))
         except BaseException:
@@ -68,15 +68,16 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
     return sha256
 
 
-def _is_in_place(value: Any) -> bool:
-    """Return whether torch writes all tensors from where they are. Those of a GPU, for example, are copied first."""
-    if isinstance(value, Mapping):
-        return all(map(_is_in_place, value.values()))
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_in_place, value))
+def _lasting_memory(value: Any) -> set[int]:
+    """Return the addresses of the tensors that torch writes from where they are. It copies all others first."""
     if isinstance(value, torch.Tensor):
-        return type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_cpu and value.layout is torch.strided
-    return True
+        in_place = type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_cpu and value.layout is torch.strided
+        return {value.untyped_storage().data_ptr()} if in_place else set()
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)) or plain.ANY_VALUE.issuperset(map(type, value)):
+        return set()
+    return set().union(*map(_lasting_memory, value))
 
 
 @worker_errors.put_off()
