@@ -53,10 +53,10 @@ def test_fault_45_tensors_that_the_next_torch_writes_are_saved_verified_and_resu
 
 @pytest.mark.usefixtures("next_torch")
 def test_a_save_does_not_need_hookline_to_read_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(file: Any) -> Any:
+    def fail(file: Any, entries: Any) -> Any:
         raise UnreadableError("hookline cannot read the archives of this torch")
 
-    monkeypatch.setattr(scan, "read_archive", fail)
+    monkeypatch.setattr(scan, "read_pickle", fail)
     for value in (torch.ones(2), [torch.zeros(3)]):
         store.write_verified({"state_dict": {"a": value}}, tmp_path / "a.pth", Note())
     with pytest.raises(StorageError, match="could not be loaded again"):

@@ -15,7 +15,7 @@ from torch.serialization import get_safe_globals
 
 from hookline.checkpoint import scan
 from hookline.checkpoint.pickle_walk import CODE
-from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
+from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError, find_entries
 from hookline.common.files import regular
 
 #: What torch has loaded in this process: the names in a pickle, and the classes that were declared safe then.
@@ -65,7 +65,7 @@ def _load(source: Path | IO[bytes], *, mmap: bool = False) -> Any:
 def _names_in(path: Path) -> set[str]:
     """Return the names in a file that this process wrote. For other files, memory and time would not be limited."""
     with open(path, "rb", opener=regular) as file:
-        reader = _NameReader(io.BytesIO(scan.read_archive(file)[0]))
+        reader = _NameReader(io.BytesIO(scan.read_pickle(file, find_entries(file))))
     reader.load()
     return reader.names
 

@@ -23,7 +23,7 @@ import torch
 from torch.serialization import get_safe_globals
 
 from hookline.checkpoint.pickle_walk import CODE, Call, Global, Pairs, Storage, walk
-from hookline.checkpoint.zip_entries import DAMAGED, START, UnreadableError, find_entries, read_entry
+from hookline.checkpoint.zip_entries import DAMAGED, START, Entry, UnreadableError, find_entries, read_entry
 from hookline.common import plain
 from hookline.common.files import regular
 
@@ -234,7 +234,12 @@ def scan(source: Path | IO[bytes]) -> None:
     beginning = source.read(len(LEGACY_START))
     try:
         if beginning.startswith(START):
-            pickled, stored = read_archive(source)
+            entries = find_entries(source)
+            prefix = _folder(entries) + b"/data/"
+            stored = {
+                name.removeprefix(prefix): entry.size for name, entry in entries.items() if name.startswith(prefix)
+            }
+            pickled = read_pickle(source, entries)
             Scan(source.seek(0, os.SEEK_END), stored, len(pickled)).visit(walk(BytesIO(pickled)))
         elif beginning == LEGACY_START:
             _scan_legacy(BytesIO(beginning + source.read()))
@@ -253,10 +258,10 @@ def _scan_legacy(file: BytesIO) -> None:
         Scan(size, {}, size).visit(walk(file))
 
 
-def read_archive(file: IO[bytes]) -> tuple[bytes, dict[bytes, int]]:
-    """Return the pickle in an archive of torch, and the sizes of its storages by key."""
-    entries = find_entries(file)
-    folder = next(iter(entries)).partition(b"/")[0]
-    prefix = folder + b"/data/"
-    stored = {name.removeprefix(prefix): entry.size for name, entry in entries.items() if name.startswith(prefix)}
-    return read_entry(file, entries[folder + b"/data.pkl"]), stored
+def read_pickle(file: IO[bytes], entries: dict[bytes, Entry]) -> bytes:
+    """Return the pickle in an archive of torch."""
+    return read_entry(file, entries[_folder(entries) + b"/data.pkl"])
+
+
+def _folder(entries: dict[bytes, Entry]) -> bytes:
+    return next(iter(entries)).partition(b"/")[0]

@@ -19,6 +19,7 @@ from typing import IO, Any, cast
 import torch
 
 from hookline.checkpoint import folders as sharded
+from hookline.checkpoint.hashing import LARGE
 from hookline.checkpoint.loading import load, prove_loadable
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
@@ -56,12 +57,12 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
         sealing = SealingFile(file, lasting=survey.memory)
         try:
             torch.save(dict(checkpoint), cast("IO[bytes]", sealing))
+            sha256 = sealing.seal(note)
         except BaseException:
             sealing.abandon()
             if sealing.failure is not None:
                 raise sealing.failure from None
             raise
-        sha256 = sealing.seal(note)
         file.flush()
         try:
             prove_loadable(Path(file.name), always=survey.has_large_int)
@@ -74,7 +75,7 @@ class _Survey:
     """What has to be known about the values of a checkpoint to write it."""
 
     def __init__(self, value: Any) -> None:
-        #: The addresses of the tensors that torch writes from where they are. It copies all others first.
+        #: The addresses of the large tensors that torch writes from where they are. It copies all others first.
         self.memory: set[int] = set()
         #: True if there is an int that is so large that torch does not load it.
         self.has_large_int = False
@@ -83,23 +84,23 @@ class _Survey:
         self._visit((value,))
 
     def _visit(self, values: Collection[Any]) -> None:
-        kinds = set(map(type, values))
-        if kinds <= plain.ANY_VALUE or (
-            kinds == {int} and -plain.INT_LIMIT <= min(values) <= max(values) < plain.INT_LIMIT
-        ):
-            return  # most lists, so these are not visited one by one
+        if plain.needs_no_visit(values):
+            return
         for value in values:
-            if isinstance(value, torch.Tensor):
-                self.has_no_data |= value.is_meta
-                is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-                if is_plain and value.is_cpu and value.layout is torch.strided:
-                    self.memory.add(value.untyped_storage().data_ptr())
-            elif isinstance(value, dict):
+            kind = type(value)
+            if kind in plain.ANY_VALUE:
+                continue
+            if kind is int:
+                self.has_large_int |= not -plain.INT_LIMIT <= value < plain.INT_LIMIT
+            elif kind is dict or isinstance(value, dict):
                 self._visit(value.values())
-            elif isinstance(value, (list, tuple)):
+            elif kind is list or isinstance(value, (list, tuple)):
                 self._visit(value)
-            elif type(value) is int and not -plain.INT_LIMIT <= value < plain.INT_LIMIT:
-                self.has_large_int = True
+            elif isinstance(value, torch.Tensor):
+                self.has_no_data |= value.is_meta
+                is_plain = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+                if is_plain and value.is_cpu and value.nbytes >= LARGE:
+                    self.memory.add(value.untyped_storage().data_ptr())
 
 
 @worker_errors.put_off()
