@@ -236,9 +236,7 @@ def scan(source: Path | IO[bytes]) -> None:
         if beginning.startswith(START):
             entries = find_entries(source)
             prefix = _folder(entries) + b"/data/"
-            stored = {
-                name.removeprefix(prefix): entry.size for name, entry in entries.items() if name.startswith(prefix)
-            }
+            stored = {name.removeprefix(prefix): size for name, (_, size) in entries.items() if name.startswith(prefix)}
             pickled = read_pickle(source, entries)
             Scan(source.seek(0, os.SEEK_END), stored, len(pickled)).visit(walk(BytesIO(pickled)))
         elif beginning == LEGACY_START:
