@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import struct
 import zipfile
@@ -17,10 +18,10 @@ from hookline.checkpoint.seal import Note, SealingFile
 class Calls:
     """An object whose pickle calls a function when it is read."""
 
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self.call = (function, arguments)
+    def __init__(self, function: Callable[..., Any], *arguments: Any, state: Any = None) -> None:
+        self.call = (function, arguments, state)
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
         return self.call
 
 
@@ -235,6 +236,20 @@ def wrong_indices() -> Any:
 def called_through_another() -> Any:
     """Return weights with a function that is called by one that is allowed."""
     return in_state_dict(Calls(torch._tensor._rebuild_from_type_v2, bytearray, torch.Tensor, (10**12,), {}))
+
+
+def encoded_again() -> Any:
+    """Return weights with a text that becomes twice as long forty times."""
+    text: Any = "text"
+    for encoding in ["latin1"] + 40 * ["hex"]:
+        text = Calls(codecs.encode, text, encoding)
+    return in_state_dict(text)
+
+
+def without_memory() -> Any:
+    """Return weights with a tensor that has a shape and a device, but no memory."""
+    shape = (torch.float32, (3, 4), (4, 1), 0, torch.strided, torch.device("cpu"), False)
+    return in_state_dict(Calls(torch._utils._rebuild_wrapper_subclass, torch.Tensor, *shape))
 
 
 def converted() -> Any:

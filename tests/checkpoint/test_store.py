@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookline.checkpoint import hashing, seal, store
+from hookline.checkpoint import hashing, loading, seal, store
 from hookline.checkpoint.seal import Note
 from hookline.errors import StorageError
 
@@ -158,21 +158,43 @@ def test_large_data_is_hashed_and_written_at_the_same_time_with_the_same_result(
 def test_hashing_is_only_waited_for_at_the_end_if_torch_writes_from_the_memory_of_the_tensors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[bool] = []
-    monkeypatch.setattr(hashing.Hash, "wait", lambda self: waits.append(True))
+    waits: list[int] = []
+    wait = hashing.Hash.wait
+
+    def note_and_wait(self: hashing.Hash) -> None:
+        waits.append(1)
+        wait(self)
+
+    monkeypatch.setattr(hashing.Hash, "wait", note_and_wait)
     large = torch.ones(hashing.LARGE)
 
-    class Subclass(torch.Tensor):
-        pass
+    def count_waits(value: Any) -> int:
+        waits.clear()
+        store.write_verified({"state_dict": {"a": [(value,)]}}, tmp_path / "a.pth", Note())
+        return len(waits)
 
-    store.write_verified({"state_dict": {"a": [large]}}, tmp_path / "a.pth", Note())
-    assert waits == []
-    assert not store._is_in_place({"a": [(large.as_subclass(Subclass),)]})
-    assert not store._is_in_place({"a": large.to_sparse()})
-    assert not store._is_in_place({"a": torch.ones(1, device="meta")})
-    monkeypatch.setattr(store, "_is_in_place", lambda value: False)
-    store.write_verified({"state_dict": {"a": [large]}}, tmp_path / "b.pth", Note())
-    assert waits == [True]
+    assert [count_waits(value) for value in (large, large[5:], torch.nn.Parameter(large), large.to_sparse())] == [
+        0,
+        0,
+        0,
+        2,
+    ]
+
+
+@pytest.mark.processes
+def test_a_large_pickle_is_hashed_before_torch_frees_its_memory(tmp_path: Path) -> None:
+    code = """if True:
+        import sys, time
+        from pathlib import Path
+        from hookline.checkpoint import hashing, store
+        from hookline.checkpoint.seal import Note
+        run = hashing.Hash._run
+        hashing.Hash._run = lambda self: (time.sleep(0.2), run(self))
+        store.write_verified({"text": "x" * (1 << 26)}, Path(sys.argv[1]), Note())
+    """
+    command = [sys.executable, "-c", code, str(tmp_path / "a.pth")]
+    assert subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True).stderr == ""
+    assert seal.damage(tmp_path / "a.pth") == ""
 
 
 def test_a_write_that_fails_waits_for_the_hash_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,13 +211,19 @@ def test_a_write_that_fails_waits_for_the_hash_of_its_data(tmp_path: Path, monke
         sealing.abandon()
 
 
+NOT_LOADABLE = (
+    "was not written, because it could not be loaded again: it holds more than tensors and plain data, and hookline "
+    "never runs code from a file"
+)
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (2**3000, "it holds more than tensors and plain data, and hookline never runs code from a file"),
-        (len, "it holds more than tensors and plain data, and hookline never runs code from a file"),
-        (b"", "it holds more than tensors and plain data, and hookline never runs code from a file"),
-        (torch.ones(2, device="meta"), "it holds a tensor on the device 'meta', which has no data"),
+        (2**3000, NOT_LOADABLE),
+        (len, NOT_LOADABLE),
+        (b"", NOT_LOADABLE),
+        (torch.ones(2, device="meta"), "was not written: a tensor for it is on the device 'meta', so it has no data"),
     ],
     ids=["int", "function", "bytes", "meta"],
 )
@@ -205,7 +233,7 @@ def test_a_checkpoint_that_cannot_be_loaded_again_never_gets_its_name(tmp_path: 
     for _ in range(2):
         with pytest.raises(StorageError) as refused:
             store.write({"state_dict": {}, "more": value}, path, Note())
-        assert str(refused.value) == f"{path} was not written, because it could not be loaded again: {reason}"
+        assert str(refused.value) == f"{path} {reason}"
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -218,7 +246,7 @@ def test_a_file_system_that_cannot_map_files_is_no_problem(tmp_path: Path, monke
             raise RuntimeError(f"unable to mmap 1000 bytes from file <{path}>: No such device (19)")
         return load(path, **options)
 
-    monkeypatch.setattr(store, "_loadable", set())
+    monkeypatch.setattr(loading, "_proven", set())
     monkeypatch.setattr(torch, "load", without_mmap)
     assert store.read(written(tmp_path), sealed=True).keys() == CHECKPOINT.keys()
 

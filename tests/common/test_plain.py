@@ -170,7 +170,7 @@ def test_a_value_may_have_300_levels_and_not_more() -> None:
 def test_shared_lists_are_visited_once_and_may_not_repeat_without_end() -> None:
     check_plain(doubled(18), "state")
     assert refusal(doubled(60)) == (
-        f"state{'[0]' * 8}... repeats the same lists or dicts, to more than 1,008,000 entries, which a checkpoint "
+        f"state{'[0]' * 8}... repeats the same lists or dicts, to more than 1,012,100 entries, which a checkpoint "
         "cannot store; store each of them once"
     )
     check_plain([[0.5] * 50] * 10_000, "state")

@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 import torch
 
-from hookline.checkpoint import scan, store
+from hookline.checkpoint import loading, store
 from hookline.checkpoint.seal import Note
 from hookline.common import worker_errors
 
@@ -88,11 +88,13 @@ def test_other_threads_leave_the_handler_alone(handler: object) -> None:
 def test_a_worker_that_dies_during_a_save_is_not_taken_for_damage_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scan_while_a_worker_dies(path: Path) -> scan.Scan:
-        die()
-        return scan.scan(path)
+    prove = loading.prove_loadable
 
-    monkeypatch.setattr(store, "scan", scan_while_a_worker_dies)
+    def prove_while_a_worker_dies(path: Path, **options: bool) -> None:
+        die()
+        prove(path, **options)
+
+    monkeypatch.setattr(store, "prove_loadable", prove_while_a_worker_dies)
     with pytest.raises(RuntimeError, match="^DataLoader worker"):
         store.write({"state_dict": {"weight": torch.ones(2)}}, tmp_path / "iter_1.pth", Note(1))
     monkeypatch.undo()

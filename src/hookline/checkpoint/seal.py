@@ -14,8 +14,9 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Container
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +32,8 @@ HASH_LENGTH = 64
 TAIL_LENGTH = 4096
 PATTERN = re.compile(rb"(\{[^{}]*\}) sha256:([0-9a-f]{64})")
 CHUNK = 1 << 22
+# Data of fewer bytes is collected before it is hashed and written.
+PIECE = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,16 @@ class SealingFile:
 
     Args:
         file: The file to write.
-        lasting: True if large data stays where it is, unchanged, until `seal` or `abandon` returns. Then hashing is
-            not waited for before that.
+        lasting: The addresses of memory that stays unchanged until `seal` or `abandon` returns. The hash of large data
+            there is not waited for before that. torch frees or reuses all other memory, such as that of the pickle.
     """
 
-    def __init__(self, file: IO[bytes], lasting: bool = False) -> None:
+    def __init__(self, file: IO[bytes], lasting: Container[int] = ()) -> None:
         self._file = file
         self._lasting = lasting
         self._hash = Hash()
         self._written = 0
-        self._held_back = b""
+        self._held_back = bytearray()
         #: The error of a failed write, because torch replaces it with another one.
         self.failure: BaseException | None = None
         #: If true, nothing more is written. torch's writer writes the end of the archive even after a failure, when it
@@ -69,23 +72,26 @@ class SealingFile:
         self.abandoned = False
 
     def write(self, data: Any) -> int:
-        """Hash and write the data, but hold back the last bytes: the seal goes there if they end the archive."""
+        """Hash and write the data, but hold back the last bytes: the seal goes there if they end the archive.
+
+        torch writes many small pieces, which are collected.
+        """
+        size = len(data)
         if not self.abandoned:
             try:
-                self._write(data)
+                if size < PIECE:
+                    self._held_back += data
+                    if len(self._held_back) >= 2 * PIECE:
+                        self._put(self._held_back[:-END_LENGTH])
+                        del self._held_back[:-END_LENGTH]
+                else:
+                    self._put(self._held_back)
+                    self._put(memoryview(data)[:-END_LENGTH])
+                    self._held_back = bytearray(memoryview(data)[-END_LENGTH:])
             except BaseException as error:  # including one that a signal handler raises here
                 self.failure, self.abandoned = error, True
                 raise
-        return len(data)
-
-    def _write(self, data: Any) -> None:
-        view = memoryview(data).cast("B")
-        if len(view) < END_LENGTH:
-            view = memoryview(self._held_back + bytes(view))
-        else:
-            self._put(self._held_back)
-        self._put(view[:-END_LENGTH])
-        self._held_back = bytes(view[-END_LENGTH:])
+        return size
 
     def _put(self, data: Any) -> None:
         self._hash.update(data)
@@ -94,8 +100,8 @@ class SealingFile:
             if len(data) >= LARGE:
                 self._start_writeback(len(data))
         finally:
-            if not self._lasting and len(data) >= LARGE:
-                self._hash.wait()  # afterwards, torch may use the memory for something else
+            if len(data) >= LARGE and _address_of(data) not in self._lasting:
+                self._hash.wait()
         self._written += len(data)
 
     def _start_writeback(self, size: int) -> None:
@@ -114,19 +120,28 @@ class SealingFile:
 
     def seal(self, note: Note) -> str:
         """Write the end of the archive with the seal, and return the SHA-256 of the whole file."""
-        end = self._held_back
-        assert (end[:4], end[-2:]) == (END_OF_ARCHIVE, b"\0\0"), "torch ends an archive without a comment"
-        comment = json.dumps(asdict(note)).encode() + b" sha256:"
+        end = bytes(self._held_back)
+        assert (end[-END_LENGTH:][:4], end[-2:]) == (END_OF_ARCHIVE, b"\0\0"), "torch ends an archive without a comment"
+        comment = json.dumps(vars(note)).encode() + b" sha256:"
         self._put(end[:-2] + (len(comment) + HASH_LENGTH).to_bytes(2, "little") + comment)
         self._put(self._hash.finish().encode())
         return self._hash.finish()
 
 
+def _address_of(data: Any) -> int:
+    import numpy as np  # reading a seal does not need it
+
+    address: int = np.frombuffer(data, np.uint8).ctypes.data
+    return address
+
+
 def read_note(path: Path) -> Note | None:
     """Return the note of a checkpoint, reading only the end of the file; None if there is no valid seal."""
     found = _find_seal(path)
-    if found is None:
-        return None
+    return _note_in(found) if found is not None else None
+
+
+def _note_in(found: re.Match[bytes]) -> Note | None:
     try:
         note = json.loads(found[1])
         step, validations, complete = note["step"], note["validations"], note["complete"]
@@ -142,7 +157,7 @@ def damage(path: Path) -> str:
         return folders.FOREIGN
     try:
         found = _find_seal(path)
-        if found is None or read_note(path) is None:
+        if found is None or _note_in(found) is None:
             return "it does not end with a seal, so it was cut short, damaged, or written by something else"
         if _hash_of(file := folders.sealed_file(path), without=HASH_LENGTH) != found[2].decode():
             return "its bytes do not match its SHA-256"

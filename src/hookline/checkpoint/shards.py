@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterator, Mapping
 from copy import copy as shallow_copy
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hookline.checkpoint import folders, scan, seal, store
+from hookline.checkpoint import folders, loading, seal
 from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
 from hookline.common.files import regular
 from hookline.common.sharding import is_sharded, local_part, place_of
@@ -119,7 +119,7 @@ class Stored:
         try:
             with open(path, "rb", opener=regular) as file:
                 file.seek(position)
-                part = _load(io.BytesIO(file.read(length)))
+                part = loading.load(io.BytesIO(file.read(length)))
         except (OSError, UnreadableError) as error:
             raise StorageError(f"{path} cannot be read: {error}") from error
         if type(part) is not Tensor or list(part.shape) != sizes or part.dtype != self.dtype:
@@ -127,19 +127,10 @@ class Stored:
         return part
 
 
-def _load(file: IO[bytes]) -> Any:
-    scan.scan_archive(file)
-    file.seek(0)
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a broken or hostile file can cause any error here
-        raise UnreadableError(DAMAGED) from error
-
-
 def find_damage(folder: Path) -> str:
     """Describe the damage to the files of a folder whose sealed file is intact; empty if there is none."""
     try:
-        description = store.load(folder / folders.SEALED, mmap=True)[KEY]
+        description = loading.load(folder / folders.SEALED, mmap=True)[KEY]
         for name, (size, sha256) in description["files"].items():
             if not FILES.fullmatch(name):
                 return f"it names the file {name!r}, which is not one of a sharded checkpoint"

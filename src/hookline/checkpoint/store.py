@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
 
 from hookline.checkpoint import folders as sharded
+from hookline.checkpoint.hashing import LARGE
+from hookline.checkpoint.loading import load, prove_loadable
 from hookline.checkpoint.names import NAMES
-from hookline.checkpoint.pickle_walk import CODE
-from hookline.checkpoint.scan import scan
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
-from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
-from hookline.common import files, worker_errors
+from hookline.checkpoint.zip_entries import UnreadableError
+from hookline.common import files, plain, worker_errors
 from hookline.common.files import real_path, regular
 from hookline.errors import StorageError
 
@@ -39,8 +38,6 @@ NEEDED = {
     "position": "position",
     "rng": "random generators",
 }
-#: The functions and classes in pickles that torch has loaded in this process.
-_loadable: set[str] = set()
 
 
 # -- writing
@@ -53,30 +50,57 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
+    survey = _Survey(dict(checkpoint))
+    if survey.has_no_data:
+        raise StorageError(f"{path} was not written: a tensor for it is on the device 'meta', so it has no data")
     with replacing(path) as file:
-        sealing = SealingFile(file, lasting=_is_in_place(checkpoint))
+        sealing = SealingFile(file, lasting=survey.memory)
         try:
             torch.save(dict(checkpoint), cast("IO[bytes]", sealing))
+            sha256 = sealing.seal(note)
         except BaseException:
             sealing.abandon()
             if sealing.failure is not None:
                 raise sealing.failure from None
             raise
-        sha256 = sealing.seal(note)
         file.flush()
-        _prove_loadable(Path(file.name), path)
+        try:
+            prove_loadable(Path(file.name), always=survey.has_large_int)
+        except UnreadableError as error:
+            raise StorageError(f"{path} was not written, because it could not be loaded again: {error}") from error
     return sha256
 
 
-def _is_in_place(value: Any) -> bool:
-    """Return whether torch writes all tensors from where they are. Those of a GPU, for example, are copied first."""
-    if isinstance(value, Mapping):
-        return all(map(_is_in_place, value.values()))
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_in_place, value))
-    if isinstance(value, torch.Tensor):
-        return type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_cpu and value.layout is torch.strided
-    return True
+class _Survey:
+    """What has to be known about the values of a checkpoint to write it."""
+
+    def __init__(self, value: Any) -> None:
+        #: The addresses of the large tensors that torch writes from where they are. It copies all others first.
+        self.memory: set[int] = set()
+        #: True if there is an int that is so large that torch does not load it.
+        self.has_large_int = False
+        #: True if there is a tensor that torch stores without any data.
+        self.has_no_data = False
+        self._visit((value,))
+
+    def _visit(self, values: Collection[Any]) -> None:
+        if plain.needs_no_visit(values):
+            return
+        for value in values:
+            kind = type(value)
+            if kind in plain.ANY_VALUE:
+                continue
+            if kind is int:
+                self.has_large_int |= not -plain.INT_LIMIT <= value < plain.INT_LIMIT
+            elif kind is dict or isinstance(value, dict):
+                self._visit(value.values())
+            elif kind is list or isinstance(value, (list, tuple)):
+                self._visit(value)
+            elif isinstance(value, torch.Tensor):
+                self.has_no_data |= value.is_meta
+                is_plain = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+                if is_plain and value.is_cpu and value.nbytes >= LARGE:
+                    self.memory.add(value.untyped_storage().data_ptr())
 
 
 @worker_errors.put_off()
@@ -91,24 +115,6 @@ def write_verified(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str
     sha256 = write(checkpoint, path, note)
     verify(path)
     return sha256
-
-
-def _prove_loadable(written: Path, path: Path) -> None:
-    """Refuse a file that could not be loaded again, while it is still temporary.
-
-    The scan reads all instructions of the pickle. torch's own loader is much slower, and what else it refuses are the
-    functions and classes that the pickle names. So it is called only if one of them is new.
-    """
-    try:
-        names = scan(written).globals
-        if not names <= _loadable:
-            try:
-                load(written, mmap=True)
-            except UnreadableError:  # or the file system cannot map a file into memory
-                load(written)
-            _loadable.update(names)
-    except UnreadableError as error:
-        raise StorageError(f"{path} was not written, because it could not be loaded again: {error}") from error
 
 
 def point_to(path: Path, folder: Path, sha256: str, step: int) -> None:
@@ -175,22 +181,6 @@ def _why_no_file(path: Path) -> str:
         return f"there is no checkpoint {path}; to list those of a run: hookline inspect FOLDER"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}"
-
-
-def load(path: Path, *, mmap: bool = False) -> Any:
-    """Load a file of torch without running code from it, and without more memory and time than its size explains.
-
-    Raise UnreadableError with the reason if this is not possible. With `mmap`, the data of tensors is not read.
-    """
-    # torch checks the indices of sparse tensors only on request. Wrong ones would reach into other memory.
-    checking: Any = torch.sparse.check_sparse_tensor_invariants if scan(path).sparse else nullcontext
-    try:
-        with checking():
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except pickle.UnpicklingError as error:  # torch's message advises running the code in the file
-        raise UnreadableError(CODE) from error
-    except Exception as error:  # a broken or hostile file can cause any error here
-        raise UnreadableError(DAMAGED) from error
 
 
 def _find_oddity(found: Any) -> str:

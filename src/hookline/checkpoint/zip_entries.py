@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import IO, NamedTuple
+from typing import IO
 
 DAMAGED = "it was cut short or damaged"
 #: The first bytes of an archive with entries.
@@ -26,11 +26,8 @@ class UnreadableError(ValueError):
     """A file cannot be read as a checkpoint. The message is the reason."""
 
 
-class Entry(NamedTuple):
-    """One stored entry: the offset of its header, and the size of its data."""
-
-    offset: int
-    size: int
+#: The offset of the header of an entry, and the size of its data.
+Entry = tuple[int, int]
 
 
 def find_entries(file: IO[bytes]) -> dict[bytes, Entry]:
@@ -58,7 +55,7 @@ def find_entries(file: IO[bytes]) -> dict[bytes, Entry]:
             )
         if method or packed != size:
             raise UnreadableError("its archive is compressed, which torch never does")
-        found[name] = Entry(offset, size)
+        found[name] = (offset, size)
     _refuse_overlaps(found, start)
     if len(found) != count:
         raise UnreadableError("its archive has two entries with the same name")
@@ -67,10 +64,11 @@ def find_entries(file: IO[bytes]) -> dict[bytes, Entry]:
 
 def read_entry(file: IO[bytes], entry: Entry) -> bytes:
     """Return the data of an entry."""
-    file.seek(entry.offset)
+    offset, size = entry
+    file.seek(offset)
     name_length, extra_length = _LOCAL.unpack(file.read(_LOCAL.size))
     file.seek(name_length + extra_length, os.SEEK_CUR)
-    return file.read(entry.size)
+    return file.read(size)
 
 
 def _read_directory(file: IO[bytes]) -> tuple[bytes, int, int]:

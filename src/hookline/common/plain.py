@@ -7,7 +7,7 @@ expanded. The limits here are far above all of this. They also hold when a check
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import Any, Literal
 
 import numpy as np
@@ -24,11 +24,16 @@ PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size
 ANY_VALUE = PLAIN - {int, bytes}
 DICTS = frozenset({dict, OrderedDict, Counter})
 LISTS = (list, tuple)
+CONTAINERS = DICTS.union(LISTS)
+#: A file does not store attributes of these, if they can have any.
+WITHOUT_ATTRIBUTES = frozenset({dict, list, tuple, Counter})
 #: `weights_only=True` reads an integer of up to 255 bytes.
 INT_LIMIT = 1 << 2039
 #: The levels of lists and dicts inside each other. Many functions of Python and torch fail at about 500.
 DEPTH = 300
 TOO_DEEP = f"has more than {DEPTH} levels of lists and dicts inside each other"
+#: A checkpoint may have this many entries, however few it stores.
+FREE_ENTRIES = 1_000_000
 #: The steps of a path that a message shows.
 STEPS = 8
 
@@ -37,7 +42,7 @@ Step = Literal["item", "key", "attribute"]
 
 def most_entries(stored: int) -> int:
     """Return the most entries of a checkpoint that stores this many, with shared lists and dicts counted repeatedly."""
-    return 1_000_000 + 100 * stored
+    return FREE_ENTRIES + 100 * stored
 
 
 def most_bytes(stored: int) -> int:
@@ -94,37 +99,47 @@ class _Check:
         if kind in PLAIN:
             _check_value(value, kind)
             return 1, 0
-        if id(value) in self._known:
-            known = self._known[id(value)]
+        key = id(value)
+        if key in self._known:
+            known = self._known[key]
             if known is None:
                 raise _RefusedError("contains itself, which a checkpoint cannot store")
             return known
         if level > DEPTH:
             raise _RefusedError(f"{TOO_DEEP}, which a checkpoint cannot store")
-        self._known[id(value)] = None
-        entries, size = 1, 0
-        if isinstance(value, Tensor):
-            size = _check_tensor(value)
-            self.tensors.append(value)
-        for step, name, inner in _children(value):
-            self._stored += 1
-            if type(inner) in ANY_VALUE:  # most parts, so it is checked without a call
-                entries += 1
+        self._known[key] = None
+        size = self._add_tensor(value) if kind not in CONTAINERS else 0
+        number, to_visit = _parts(value)
+        self._stored += number
+        entries = 1 + number
+        for step, name, inner in to_visit:
+            if type(inner) is int and -INT_LIMIT <= inner < INT_LIMIT:  # without a call: most of these parts are ints
                 continue
             try:
                 more, larger = self.visit(inner, level + 1)
             except _RefusedError as refused:
                 refused.steps.append((step, name))
                 raise
-            entries += more
+            entries += more - 1
             size += larger
-        if entries > most_entries(self._stored):
+        if entries > FREE_ENTRIES and entries > most_entries(self._stored):
             raise _RefusedError(
                 f"repeats the same lists or dicts, to more than {most_entries(self._stored):,} entries, which a "
                 "checkpoint cannot store; store each of them once"
             )
-        self._known[id(value)] = entries, size
+        self._known[key] = entries, size
         return entries, size
+
+    def _add_tensor(self, value: Any) -> int:
+        """Refuse a value that is not a tensor, or a tensor that cannot be stored. Return its bytes."""
+        if not isinstance(value, Tensor):
+            kind = type(value)
+            raise _RefusedError(
+                f"is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot store; "
+                "use tensors and plain data (numbers, strings, lists, dicts)"
+            )
+        self.tensors.append(value)
+        return _check_tensor(value)
 
 
 def _check_value(value: Any, kind: type) -> None:
@@ -137,25 +152,32 @@ def _check_value(value: Any, kind: type) -> None:
         raise _RefusedError("is bytes without content, which a checkpoint cannot store; use text, or None")
 
 
-def _children(value: Any) -> Iterator[tuple[Step, Any, Any]]:
-    """Yield the parts of a value that a file stores, each with its name."""
+def needs_no_visit(values: Collection[Any]) -> bool:
+    """Return whether all values are plain and can be stored. For a long list, this is much faster than a visit."""
+    kinds = set(map(type, values))
+    return kinds <= ANY_VALUE or (kinds == {int} and -INT_LIMIT <= min(values) <= max(values) < INT_LIMIT)
+
+
+def _parts(value: Any) -> tuple[int, list[tuple[Step, Any, Any]]]:
+    """Return how many parts of a value a file stores, and those that must be visited, each with its name."""
     kind = type(value)
+    number = 0
+    to_visit: list[tuple[Step, Any, Any]] = []
     if kind in DICTS:
-        for key, inner in value.items():
-            yield "key", key, key
-            yield "item", key, inner
-    elif kind in (list, tuple):
-        for index, inner in enumerate(value):
-            yield "item", index, inner
-    elif not isinstance(value, Tensor):
-        raise _RefusedError(
-            f"is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot store; "
-            "use tensors and plain data (numbers, strings, lists, dicts)"
-        )
-    if kind is not Counter and (attributes := getattr(value, "__dict__", None)):
+        number = 2 * len(value)
+        if not set(map(type, value)) <= ANY_VALUE:
+            to_visit += [("key", key, key) for key in value]
+        to_visit += [("item", key, inner) for key, inner in value.items() if type(inner) not in ANY_VALUE]
+    elif kind in LISTS:
+        number = len(value)
+        if not needs_no_visit(value):
+            to_visit += [("item", index, inner) for index, inner in enumerate(value) if type(inner) not in ANY_VALUE]
+    if kind not in WITHOUT_ATTRIBUTES and (attributes := getattr(value, "__dict__", None)):
         for name, inner in attributes.items():
-            for each in inner if type(inner) is set else (inner,):
-                yield "attribute", name, each
+            parts = list(inner) if type(inner) is set else [inner]
+            number += len(parts)
+            to_visit += [("attribute", name, part) for part in parts]
+    return number, to_visit
 
 
 def _check_tensor(value: Tensor) -> int:
@@ -206,9 +228,11 @@ def without_numpy(value: Any) -> Any:
 
 
 def _without_numpy(value: Any, known: dict[int, Any], level: int) -> Any:
+    kind = type(value)
+    if kind in PLAIN:
+        return value
     if isinstance(value, np.generic):
         return value.item()
-    kind = type(value)
     if kind not in (dict, list, tuple) or level > DEPTH:
         return value
     if id(value) not in known:

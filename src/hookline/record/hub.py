@@ -394,11 +394,11 @@ class MessageHub:
             values = history.last()
             # Keep the numbers, so that the next save need not read the device again.
             history.values = deque(values, maxlen=history.values.maxlen)
-            whole = any(value.__class__ is int for value in values)  # a list keeps ints as ints after a resume
-            kept = values if whole else torch.tensor(values, dtype=torch.float64)
+            kinds = set(map(type, values))
+            kept = values if int in kinds else torch.tensor(values, dtype=torch.float64)  # a list keeps ints as ints
             scalars[name] = {"values": kept, "fresh": history.fresh}
-            weights = {place: value.weight for place, value in enumerate(values) if isinstance(value, Weighted)}
-            if weights:
+            if Weighted in kinds:
+                weights = {place: value.weight for place, value in enumerate(values) if isinstance(value, Weighted)}
                 scalars[name]["weights"] = weights
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from hookline.checkpoint import store
+from hookline.checkpoint import loading, store
 from hookline.checkpoint.pickle_walk import CODE
 from hookline.checkpoint.zip_entries import UnreadableError
 from hookline.errors import StorageError
@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Any]:
             raise
     try:
         with safe_globals([(_stand_in(name), name) for name in unknown]):
-            found = store.load(path)
+            found = loading.load(path)
     except UnreadableError as error:
         if str(error) != CODE:
             raise StorageError(f"{path} cannot be read as a checkpoint: {error}") from error
