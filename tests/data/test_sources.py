@@ -289,8 +289,7 @@ def test_a_state_is_restored_also_between_two_passes(tmp_path: Path, at: int, le
     def make(folder: Path, **parts: Any) -> Runner:
         runner = stream_runner(folder, Shuffling(), **parts)
         if length == "max_iters":
-            runner._host.loop_given = TrainLoop(runner.train_loop.dataloader, mean_square, max_iters=12)
-            del runner.train_loop
+            runner._host.replace_training(TrainLoop(runner.train_loop.dataloader, mean_square, max_iters=12))
         return runner
 
     whole = make(tmp_path / "whole")

@@ -274,6 +274,7 @@ class Runner(native.Runner):
             raise NotDescribedError(f"this run has no {stage} loop: set {', '.join(given)}")
         return given[f"{stage}_cfg"]
 
+    _train_loop: Any = forwarded("_host.loop_given", "Return the training loop; None before it is built.")
     train_dataloader: Any = forwarded("train_loop.dataloader", "Return the dataloader for training.")
     val_dataloader: Any = forwarded("val_loop.dataloader", "Return the dataloader for validation.")
     test_dataloader: Any = forwarded("test_loop.dataloader", "Return the dataloader for testing.")
