@@ -5,12 +5,22 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from hookline.data.sharing import EveryNth, first_indices
+from hookline.data.sources import as_resumable
 from hookline.errors import DistributedError
 from hookline.resume.facts import samples_of
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.optim.optim import Optim
+
+
+#: The order of a loader whose batches are shared by position, and what to do if it differs.
+ORDER = "the order of the data"
+HINTS = {
+    ORDER: "\n  each process takes its share of one order, so all have to draw the same: seed the generator of the "
+    "sampler with the same number; if the sampler shares the data itself, set its attribute shares_data = True"
+}
 
 
 def compare_processes(runner: Run) -> None:
@@ -24,6 +34,7 @@ def compare_processes(runner: Run) -> None:
                 error = DistributedError(
                     f"{what} of rank {rank} differs from that of rank 0, but all processes must train the same:\n  "
                     + _difference(first[what], value, rank)
+                    + HINTS.get(what, "")
                 )
                 error.was_reported = True  # all processes raise it
                 raise error
@@ -51,8 +62,23 @@ def describe(runner: Run) -> dict[str, str]:
         "the length of training": f"{loop.max_epochs} epochs, {loop.max_iters} iterations",
         "the precision": runner.precision,
         "the number of samples": str(samples_of(loop.dataloader)),
+        "the loader": "\n".join(
+            f"{name}: {_batches(each.dataloader)}"
+            for name, each in (("train", loop), *runner.val_loops.items(), *runner.test_loops.items())
+        ),
+        ORDER: first_indices(loop.dataloader, runner.seed),
         "the seed": str(runner.seed),
     }
+
+
+def _batches(loader: Any) -> str:
+    """Return the options of a loader that decide which samples a batch has."""
+    resumable = as_resumable(loader)
+    batches = resumable.order if resumable is not None else getattr(loader, "batch_sampler", None)
+    batches = batches.batches if isinstance(batches, EveryNth) else batches
+    kinds = [type(each).__name__ for each in (loader, batches, getattr(batches, "sampler", None)) if each is not None]
+    names = ("batch_size", "shuffle", "drop_last")
+    return ", ".join([*kinds, *(f"{name}={getattr(batches, name)}" for name in names if hasattr(batches, name))])
 
 
 def _options(optim: Optim) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
+from hookline.data.sharing import order_of
 from hookline.data.sources import SharedList, as_resumable, is_stateful, iterator
 from hookline.errors import DataError, blame
 from hookline.plan.costs import Cost
@@ -108,9 +109,9 @@ class Batches:
         resumable = as_resumable(self._loader)
         if resumable is not None and (own := resumable.samples(number)) is not None:
             return own, resumable.batch_size
-        padded = isinstance(self._loader, SharedList) and self._loader.is_repeated(number)
+        order = self._loader if isinstance(self._loader, SharedList) else order_of(self._loader)
         found = batch_size(batch)
-        return 0 if padded else found, self._usual or found
+        return 0 if order is not None and order.is_repeated(number) else found, self._usual or found
 
     def disown(self) -> None:
         """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""

@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from hookline.common import rng
 from hookline.data.loader import ResumableLoader, mix
+from hookline.data.sharing import order_of, share_by_position, shares_itself
 
 log = logging.getLogger("hookline")
 
@@ -69,7 +70,8 @@ def iterator(
 def shared(loader: Iterable[Any], rank: int, processes: int, pad: bool) -> Iterable[Any]:
     """Return the loader of this process's share of the data; see `hookline.data.loader.Order.share`.
 
-    A loader whose order is not known is returned unchanged: its own code decides what each process reads.
+    A loader whose order is not known is returned unchanged: its own code decides what each process reads. Training
+    compares the first batches of the processes then.
     """
     resumable = as_resumable(loader)
     if resumable is not None:
@@ -77,7 +79,13 @@ def shared(loader: Iterable[Any], rank: int, processes: int, pad: bool) -> Itera
         return resumable
     if isinstance(loader, (list, tuple)):
         return SharedList(loader, rank, processes, pad)
-    return loader
+    return share_by_position(loader, rank, processes, pad)
+
+
+def is_shared(loader: Iterable[Any]) -> bool:
+    """Return whether `shared` knows which batches each process reads, or the loader does."""
+    known = isinstance(loader, SharedList) or as_resumable(loader) is not None or order_of(loader) is not None
+    return known or shares_itself(loader)
 
 
 class SharedList(Sequence[Any]):

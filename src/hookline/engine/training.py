@@ -37,7 +37,8 @@ from torch import Tensor
 
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
-from hookline.data.sources import as_resumable
+from hookline.data.sharing import compared
+from hookline.data.sources import as_resumable, is_shared
 from hookline.data.transfer import Transfer, moved_ahead, to_device
 from hookline.engine.driver import Driver
 from hookline.engine.loops import around_pass, around_train, end_if_signaled, handle_requests
@@ -88,6 +89,8 @@ class Training(Driver):
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
         self._by_epoch = loop.by_epoch
+        #: True once the first batches of the processes were compared, of a loader that shares the data itself.
+        self._compared = False
         self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
         #: True if an accumulation window has to end with the current batch.
         self.ends_window = False
@@ -158,6 +161,9 @@ class Training(Driver):
         on_gpu = self.compute.device.type == "cuda"
         if self._prefetch and on_gpu and as_resumable(loop.dataloader) is not None:
             return moved_ahead(self.batches, Transfer(self.compute.device))
+        if not (self.strategy.acts_alone or self._compared or is_shared(loop.dataloader)):
+            self._compared = True
+            return compared(self.batches, type(loop.dataloader).__name__, self.strategy.gather)
         return self.batches
 
     def begin_iteration(self, batch: Any, last: bool) -> Any:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor, nn
 
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
+from hookline.checkpoint.shards import has_shards
 from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.common.escape import escaped
@@ -511,11 +512,19 @@ class HooksPart(HostPart):
     per_rank = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
-        entries = self._hooks()
-        if not self._host.strategy.is_main:
-            entries = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
-        return hook_states.collect(entries)
+        """Return the states of all hooks that have one; in other processes than the main one, of those that need it.
+
+        These are hooks with a state per process, and hooks with sharded tensors, of which each process has a part.
+        """
+        entries, strategy = list(self._hooks()), self._host.strategy
+        if strategy.is_main:
+            return hook_states.collect(entries)
+        per_rank = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
+        if not strategy.shards:
+            return hook_states.collect(per_rank)
+        names = {entry.name for entry in per_rank}
+        states = hook_states.collect(entries)
+        return {name: state for name, state in states.items() if name in names or has_shards(state)}
 
     def _hooks(self) -> Iterable[hook_states.Named]:
         return self._host.plan  # type: ignore[no-any-return]  # given to the constructor

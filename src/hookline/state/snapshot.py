@@ -18,6 +18,7 @@ import torch
 import hookline
 from hookline.checkpoint import frozen
 from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of, with_versions
+from hookline.checkpoint.shards import has_shards
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
 from hookline.errors import HookError, HooklineError, StorageError
@@ -59,7 +60,7 @@ def take(
     }
     host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
-    own = {name: states[name] for name in states if host.parts[name].per_rank}
+    own = {name: _without_shards(states[name]) for name in states if host.parts[name].per_rank}
     others = [] if alone else host.strategy.gather_on_main(own)[1:]
     if others:
         checkpoint["ranks"] = others
@@ -76,6 +77,11 @@ def take(
     if host.strategy.is_main:
         _refuse_unusable(host, checkpoint, states)
     return separated
+
+
+def _without_shards(state: Any) -> Any:
+    """Return the state of a part without entries that have sharded tensors. Each process writes its own of these."""
+    return {key: each for key, each in state.items() if not has_shards(each)} if isinstance(state, dict) else state
 
 
 def _refuse_unusable(host: Host, checkpoint: Mapping[Any, Any], states: Mapping[str, Any]) -> None:

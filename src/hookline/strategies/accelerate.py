@@ -10,7 +10,7 @@ import inspect
 import logging
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -162,10 +162,10 @@ class Accelerate(Processes):
         found: AbstractContextManager[Any] = self.accelerator.no_sync(model)
         return found
 
-    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
-        """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
+    def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model that an evaluation calls."""
         inner = getattr(wrapped, "_orig_mod", wrapped)  # accelerate compiles the model after wrapping it
-        return nullcontext(inner.module if isinstance(inner, DistributedDataParallel) else wrapped)
+        return inner.module if isinstance(inner, DistributedDataParallel) else wrapped
 
     def _create(self, device: torch.device) -> Accelerator:
         from accelerate import Accelerator

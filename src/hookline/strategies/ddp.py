@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -58,6 +58,6 @@ class DDP(Processes):
         """Return the context of one forward pass; without sync, the gradients stay in this process."""
         return NOTHING if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
 
-    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
-        """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
-        return nullcontext(unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped)
+    def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model that an evaluation calls."""
+        return unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped

@@ -20,6 +20,7 @@ from hookline.checkpoint.compatibility import with_versions
 from hookline.common.checks import check_choice, check_int
 from hookline.common.sharding import is_sharded, local_part, part_like
 from hookline.errors import ConfigError, DistributedError, StorageError
+from hookline.strategies import sharded_steps
 from hookline.strategies.base import NOTHING, unwrap
 from hookline.strategies.group import Failure
 from hookline.strategies.processes import TIMEOUT, Processes
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from hookline.checkpoint.seal import Note
+    from hookline.run.requests import Requests
 
 T = TypeVar("T")
 
@@ -64,11 +66,6 @@ class FSDP(Processes):
         reshard_after_forward: bool | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
-        if "WORLD_SIZE" not in os.environ and not distributed.is_initialized():
-            raise ConfigError(
-                f"{WHO} needs a group of processes, but WORLD_SIZE is not set; start with hookline train --nproc N, or "
-                "with torchrun"
-            )
         if not isinstance(wrap, (list, tuple)) or not all(isinstance(name, str) for name in wrap):
             raise ConfigError(f"{WHO}: wrap must be a list of class names, such as [Block], not {wrap!r}")
         if min_params is not None:
@@ -94,6 +91,15 @@ class FSDP(Processes):
         #: Held while the processes write together, or while a hook of the main process must not exchange anything.
         self._exchanging = threading.Lock()
 
+    def start(self, requests: Requests, device: torch.device) -> None:
+        """Join the group, which a launcher must have described. A config is checked without one."""
+        if "WORLD_SIZE" not in os.environ and not distributed.is_initialized():
+            raise ConfigError(
+                f"{WHO} needs a group of processes, but WORLD_SIZE is not set; start with hookline train --nproc N, or "
+                "with torchrun"
+            )
+        super().start(requests, device)
+
     # -- the model
 
     def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
@@ -101,6 +107,7 @@ class FSDP(Processes):
         inner, optimizers = unwrap(model), list(optimizers)
         if isinstance(inner, FSDPModule):
             self._refuse_options_for_sharded(inner)
+            sharded_steps.choose(optimizers)
             return model
         self._refuse(model, inner, optimizers)
         options = self._options(inner)
@@ -111,7 +118,8 @@ class FSDP(Processes):
             fully_shard(unit, mesh=mesh, **options)
         after = dict(inner.named_parameters())
         for optimizer in optimizers:
-            _point(optimizer, {before[name]: after[name] for name in before})
+            sharded_steps.point(optimizer, {before[name]: after[name] for name in before})
+        sharded_steps.choose(optimizers)
         inner.register_forward_pre_hook(self._before_forward, prepend=True)
         vars(inner)["_hookline_sharded"] = True
         return model
@@ -209,7 +217,8 @@ class FSDP(Processes):
         for unit in units:
             unit.unshard()
         try:
-            yield wrapped
+            with super().evaluating(wrapped) as model:
+                yield model
         finally:
             for group, mesh in zip(groups, before, strict=True):
                 group.post_forward_mesh_info = mesh
@@ -259,14 +268,7 @@ class FSDP(Processes):
 
     def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Load a whole state, or one of which this process reads its part."""
-        owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        indices = [index for group in state["param_groups"] for index in group["params"]]
-        states = {
-            index: _state_like(state["state"][index], parameter)
-            for index, parameter in zip(indices, owned, strict=True)
-            if index in state["state"]
-        }
-        optimizer.load_state_dict({**state, "state": states})
+        sharded_steps.load(optimizer, state)
 
     # -- checkpoints
 
@@ -342,19 +344,3 @@ def _groups(model: nn.Module) -> Iterator[Any]:
             state: Any = module._get_fsdp_state()
             groups = getattr(state, "_fsdp_param_groups", None)  # torch before 2.9 has one
             yield from [state._fsdp_param_group] if groups is None else groups
-
-
-def _point(optimizer: Optimizer, sharded: Mapping[Tensor, Tensor]) -> None:
-    """Put the sharded parameters into the groups of an optimizer, in place, with the state that it has."""
-    for group in optimizer.param_groups:
-        group["params"] = [sharded[parameter] for parameter in group["params"]]
-    for old in list(optimizer.state):
-        optimizer.state[sharded[old]] = _state_like(optimizer.state.pop(old), sharded[old])
-
-
-def _state_like(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """Return the state of a parameter, in which tensors of its shape are sharded like the parameter."""
-    return {
-        key: part_like(value, parameter if getattr(value, "shape", None) == parameter.shape else None)
-        for key, value in state.items()
-    }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,7 @@ from hookline.common.checks import check_number
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
-from hookline.strategies.base import Strategy, pick_device
+from hookline.strategies.base import Strategy, pick_device, unwrap
 from hookline.strategies.group import Failure, Group, without_collectives
 from hookline.strategies.means import Means
 
@@ -109,6 +109,31 @@ class Processes(Strategy):
     def shutdown(self) -> None:
         """Leave the group."""
         self.group.leave()
+
+    # -- the model
+
+    @contextmanager
+    def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
+        """Evaluate with the buffers of the main process, which are saved: every process has seen other batches.
+
+        The model is called without its wrapper, which would wait for processes that may have fewer batches.
+        """
+        model = self.without_wrapper(wrapped)
+        several = self.world_size > 1 and distributed.is_initialized()  # it is not in a hook of the main process
+        buffers = list(saved_buffers(unwrap(model))) if several else []
+        kept = getattr(wrapped, "broadcast_buffers", True)  # training copies those of the main process as well
+        own = [] if kept else [buffer.clone() for buffer in buffers]
+        for buffer in buffers:
+            distributed.broadcast(buffer.detach(), 0)
+        try:
+            yield model
+        finally:
+            for buffer, value in zip(buffers, own, strict=False):
+                buffer.copy_(value)
+
+    def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model that an evaluation calls."""
+        return wrapped
 
     # -- gradients
 
@@ -212,6 +237,14 @@ class Processes(Strategy):
     def gather_on_main(self, value: T) -> list[T]:
         """Return the values of all processes, by rank, in the main process; an empty list in the others."""
         return self.group.gather_on_main(value)
+
+
+def saved_buffers(model: nn.Module) -> Iterator[Tensor]:
+    """Yield the buffers of a model that a checkpoint contains."""
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield buffer
 
 
 def local_rank(rank: int) -> int:
