@@ -40,13 +40,13 @@ LOADERS: dict[str, Any] = {
     "weights": lambda: DataLoader(DATA, 4, sampler=WeightedRandomSampler([1.0] * 23, 23)),
     "replacement": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, replacement=True, num_samples=90)),
     "subset": lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler(range(3, 20))),
-    "own batches": lambda: DataLoader(DATA, batch_sampler=Reversed()),  # type: ignore[arg-type]
+    "own batches": lambda: DataLoader(DATA, batch_sampler=Reversed()),
 }
 
 
 def read(loader: Any, seed: int = 3) -> list[list[int]]:
     """Return the batches of a pass, between which somebody draws random numbers."""
-    found = []
+    found: list[list[int]] = []
     for batch, _ in Batches(loader, seed=seed):
         torch.rand(len(found) + 1)
         found.append(batch.tolist())
@@ -117,7 +117,11 @@ def test_a_stream_is_compared_over_the_processes(caplog: pytest.LogCaptureFixtur
     pairs = list(Batches(loader))
     for other, warned in (("", 0), ("something else", 0), (None, 1)):
         caplog.clear()
-        found = list(compared(pairs, "Stream", lambda own, other=other: [own, own if other is None else other]))
+
+        def gather(own: str, other: str | None = other) -> list[str]:
+            return [own, own if other is None else other]
+
+        found = list(compared(pairs, "Stream", gather))
         assert ([batch.tolist() for batch, _ in found], len(caplog.messages)) == ([[0, 1], [2, 3], [4]], warned)
     assert caplog.messages[0].startswith(
         "every process reads the same batches from the Stream, so all of them train on the same data. Let it yield "

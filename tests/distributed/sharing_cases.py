@@ -41,7 +41,8 @@ def train(folder: str, name: str) -> dict[str, Any]:
 
     def step(model: nn.Module, batch: list[Tensor]) -> Tensor:
         seen.append(batch[0].tolist())
-        return model(batch[0][:, None]).mean()
+        loss: Tensor = model(batch[0][:, None]).mean()
+        return loss
 
     model = nn.Linear(1, 1)
     work_dir = Path(folder, name)

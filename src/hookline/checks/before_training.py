@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def check_before_training(run: Run) -> None:
     """Refuse a run that would fail or train something else than it says, and warn about settings without an effect."""
-    compare_processes(run)
+    if not run.strategy.acts_alone:
+        compare_processes(run)
     run.reported_untrained = set()
     check_model_state(run.model)
     check_optims(run)

@@ -50,6 +50,9 @@ def compare_processes(runner: Run) -> None:
 def describe(runner: Run) -> dict[str, str]:
     """Return what must be the same in all processes."""
     parameters, loop = runner.model.named_parameters(), runner.train_loop
+    loaders: list[tuple[str, Any]] = [("train", loop.dataloader)]
+    for stage, loops in (("val", runner.val_loops), ("test", runner.test_loops)):
+        loaders += [(f"{stage} {name}".strip(), each.dataloader) for name, each in loops.items()]
     return {
         "the plan": "\n".join(entry.label for entry in runner.plan),
         "the config": repr(runner.config),
@@ -62,10 +65,7 @@ def describe(runner: Run) -> dict[str, str]:
         "the length of training": f"{loop.max_epochs} epochs, {loop.max_iters} iterations",
         "the precision": runner.precision,
         "the number of samples": str(samples_of(loop.dataloader)),
-        "the loader": "\n".join(
-            f"{name}: {_batches(each.dataloader)}"
-            for name, each in (("train", loop), *runner.val_loops.items(), *runner.test_loops.items())
-        ),
+        "the loader": "\n".join(f"{name}: {_batches(each)}" for name, each in loaders),
         ORDER: first_indices(loop.dataloader, runner.seed),
         "the seed": str(runner.seed),
     }

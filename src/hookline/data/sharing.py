@@ -103,7 +103,7 @@ def share_by_position(loader: Iterable[Any], rank: int, processes: int, pad: boo
         return loader
     return DataLoader(
         loader.dataset,
-        batch_sampler=EveryNth(loader.batch_sampler, rank, processes, pad),  # type: ignore[arg-type]  # torch only iterates over it
+        batch_sampler=EveryNth(loader.batch_sampler, rank, processes, pad),
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
@@ -124,7 +124,8 @@ def order_of(loader: Any) -> EveryNth | None:
 
 def shares_itself(loader: Any) -> bool:
     """Return whether a loader, or a sampler or data set of it, knows that there are several processes."""
-    waiting, seen = [loader, getattr(loader, "dataset", None)], []
+    waiting: list[Any] = [loader, getattr(loader, "dataset", None)]
+    seen: list[Any] = []
     while waiting:
         each = waiting.pop()
         if each is None or any(each is other for other in seen):

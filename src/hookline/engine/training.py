@@ -110,7 +110,9 @@ class Training(Driver):
             None if loop.updates_itself or len(optims) != 1 else optims.sole.update
         )
         #: True if the forward pass of a step has a context besides the contexts of hooks.
-        self.wraps_forward = compute.precision != "fp32" or (self.update is not None and self.strategy.syncs_in_forward)
+        self.wraps_forward = compute.precision != "fp32" or (
+            self.update is not None and self.strategy.gradients.sync_in_forward
+        )
         unit: When = "epoch" if loop.by_epoch else "iter"
         optims.attach(
             *(self.plan, compute.precision, compute.device, unit, self.batches_left),
@@ -249,7 +251,7 @@ class Training(Driver):
 
     def syncing_forward(self) -> AbstractContextManager[Any]:
         """Return the context of a forward pass in which a strategy may decide whether to sync gradients."""
-        if self.update is None or not self.strategy.syncs_in_forward:
+        if self.update is None or not self.strategy.gradients.sync_in_forward:
             return NOTHING
         return self.optims.sole.syncing_forward()
 

@@ -266,7 +266,7 @@ class CheckpointHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Validate the options, resolve the default interval, and remove leftovers of a killed run."""
-        if self.save_on_exception and runner.strategy.shards:
+        if self.save_on_exception and runner.strategy.checkpoints.are_sharded:
             raise ConfigError(
                 f"CheckpointHook: save_on_exception cannot be used with the strategy '{runner.strategy.name}': after a "
                 "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
@@ -288,7 +288,7 @@ class CheckpointHook(Hook):
         """Refuse to save only trained parameters if no process has whole tensors. Report it if all are trained."""
         if self.params != "trainable":
             return
-        if runner.strategy.shards:
+        if runner.strategy.checkpoints.are_sharded:
             raise ConfigError(
                 f"CheckpointHook: params: trainable cannot be used with the strategy '{runner.strategy.name}': every "
                 "process has only a part of each tensor, so the frozen rest cannot be compared; use params: all"

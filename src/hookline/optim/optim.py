@@ -284,22 +284,22 @@ class Optim:
         """Return the context of a backward pass. Processes sync their gradients only in the last one of a window."""
         if share == 1 or self._wrapped is None:
             return NOTHING
-        if self._strategy.syncs_in_forward:
+        if self._strategy.gradients.sync_in_forward:
             self._unsynced = self._forward_unsynced
             return NOTHING
         self._unsynced = self.micro + 1 < share
-        return self._strategy.syncing_gradients(self._wrapped, sync=not self._unsynced)
+        return self._strategy.gradients.syncing(self._wrapped, sync=not self._unsynced)
 
     def _sync_early(self) -> None:
         """Sync the gradients of a window that is not full."""
         if self._unsynced and self._wrapped is not None:
-            self._strategy.sync_gradients(self._wrapped)
+            self._strategy.gradients.sync(self._wrapped)
             self._unsynced = False
 
     def _zero_window(self) -> None:
         """Drop all gradients of the open window."""
         if self._unsynced and self._wrapped is not None:
-            self._strategy.drop_gradients(self._wrapped)
+            self._strategy.gradients.drop(self._wrapped)
             self._unsynced = False
         self.optimizer.zero_grad()
 
@@ -311,7 +311,7 @@ class Optim:
         if window == 1:
             return NOTHING
         self._forward_unsynced = self.micro + 1 < window
-        return self._strategy.syncing_gradients(self._wrapped, sync=not self._forward_unsynced)
+        return self._strategy.gradients.syncing(self._wrapped, sync=not self._forward_unsynced)
 
     def reset(self) -> None:
         """Discard an unfinished window and its gradients."""

@@ -129,12 +129,12 @@ class ModelPart(RunnerPart):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the user's module."""
-        return self._runner.strategy.model_state(self._runner.model)
+        return self._runner.model.state_dict()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the weights."""
         separate_elements(self._runner.model)
-        self._runner.strategy.load_model_state(self._runner.model, state)
+        self._runner.strategy.checkpoints.load_model(self._runner.model, state)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect a mapping."""
@@ -154,16 +154,14 @@ class OptimizersPart(RunnerPart):
     def state_dict(self) -> Any:
         """Return the state of each optimizer."""
         runner = self._runner
-        return runner.optims.collect(
-            lambda optim: without_numpy(runner.strategy.optimizer_state(runner.model, optim.optimizer))
-        )
+        return runner.optims.collect(lambda optim: without_numpy(optim.optimizer.state_dict()))
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the states, with the options of the checkpoint. `decisions.apply` then uses those of the config."""
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
-            runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
+            runner.strategy.checkpoints.load_optimizer(optim.optimizer, saved)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect groups with options of the kinds that the optimizers of this run have, and in their limits."""
@@ -520,7 +518,7 @@ class HooksPart(HostPart):
         if strategy.is_main:
             return hook_states.collect(entries)
         per_rank = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
-        if not strategy.shards:
+        if not strategy.checkpoints.are_sharded:
             return hook_states.collect(per_rank)
         names = {entry.name for entry in per_rank}
         states = hook_states.collect(entries)

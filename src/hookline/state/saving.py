@@ -119,7 +119,7 @@ class Saving:
         now = {path: same for path, same in by_path.items() if path not in beside}
         if now:
             self._on_writers(partial(self._write_now, partial(write, taken, by_path=now), began))
-        if beside and host.strategy.writes:
+        if beside and host.strategy.checkpoints.written_here:
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
             later = partial(write, {parts: copied[str(parts)] for parts in taken}, by_path=beside)
             self._background.start(partial(self._write_beside, later, began))
@@ -133,7 +133,7 @@ class Saving:
             write()
             return self.saved_at, self.last_path
 
-        self.saved_at, self.last_path = self._host.strategy.on_writers(write_and_tell)
+        self.saved_at, self.last_path = self._host.strategy.checkpoints.on_writers(write_and_tell)
 
     def _options(self, requests: list[SaveRequest]) -> Options:
         """Return the options of a file: a part that at least one of the requests wants is saved."""
@@ -158,7 +158,9 @@ class Saving:
         folder = request.folder if request.folder is not None else self._host.folders[0]
         name = self._host.checkpoint_name(request)
         check_name("the file name of a checkpoint", name)
-        return folder / (name.removesuffix(".pth") + self._host.strategy.suffix if name.endswith(".pth") else name)
+        return folder / (
+            name.removesuffix(".pth") + self._host.strategy.checkpoints.suffix if name.endswith(".pth") else name
+        )
 
     def _write_all(
         self,
@@ -229,7 +231,7 @@ class Saving:
         host.check_loss()
         checkpoint = snapshot.with_meta(snapshot.take(host, optimizer, schedulers), meta or {})
         step, validations = host.position.iter, host.position.validations
-        host.strategy.on_writers(partial(self._check_weights, checkpoint, host.weight_names(), step))
+        host.strategy.checkpoints.on_writers(partial(self._check_weights, checkpoint, host.weight_names(), step))
         self._on_writers(partial(self._write_verified, checkpoint, path, seal.Note(step, validations, complete)))
         return path
 
@@ -251,14 +253,14 @@ class Saving:
     ) -> Written:
         self._host.requests.refuse_copy()
         with self._host.terminal.working(f"saving {path.name}") if not self._background.busy else nullcontext():
-            sha256 = self._host.strategy.write_checkpoint(checkpoint, path, note)
+            sha256 = self._host.strategy.checkpoints.write(checkpoint, path, note)
         if note.complete:
             self.saved_at, self.last_path = note.step, path
         return Written(path, note, checkpoint.get("meta", {}).get("epoch"), sha256, requests or [])
 
     def _verify(self, written: Written) -> None:
         path, note = written.path, written.note
-        self._host.strategy.verify_checkpoint(path)
+        self._host.strategy.checkpoints.verify(path)
         self._host.terminal.detail(partial("saved {}".format, path))
         self._note_save(written)
         if note.complete:
@@ -281,7 +283,7 @@ class Saving:
     def _check_weights(self, checkpoint: dict[str, Any], weights: list[str], step: int) -> None:
         """Refuse to save weights of NaN or Inf. A process that has only a part of the weights checks that part."""
         own = shards.own_weights(checkpoint) if shards.KEY in checkpoint else checkpoint["state_dict"]
-        self._host.strategy.together(partial(check_weights_are_finite, own, weights, step))
+        self._host.strategy.checkpoints.together(partial(check_weights_are_finite, own, weights, step))
 
     @property
     def busy(self) -> bool:

@@ -60,11 +60,13 @@ def take(
     }
     host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
-    own = {name: _without_shards(states[name]) for name in states if host.parts[name].per_rank}
+    own = {name: states[name] for name in states if host.parts[name].per_rank}
+    if host.strategy.checkpoints.are_sharded:
+        own = {name: _without_shards(state) for name, state in own.items()}
     others = [] if alone else host.strategy.gather_on_main(own)[1:]
     if others:
         checkpoint["ranks"] = others
-    if partial and host.strategy.writes:
+    if partial and host.strategy.checkpoints.written_here:
         if host.saving.built is None:
             raise HookError(
                 "request_save(params='trainable') needs a hook that saves so from the beginning: CheckpointHook with "
@@ -72,7 +74,7 @@ def take(
             )
         checkpoint = frozen.strip(checkpoint, host.saving.built, host.trained_names())
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
-    separated = host.strategy.separate(checkpoint)
+    separated = host.strategy.checkpoints.separate(checkpoint)
     check_plain(separated, "checkpoint")
     if host.strategy.is_main:
         _refuse_unusable(host, checkpoint, states)
@@ -248,12 +250,12 @@ def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str, strategy
     """
     strategy, own = strategy or Single(), model.state_dict()
     same_shape = {name for name in own if name in state and shape_of(own[name]) == shape_of(state[name])}
-    converts = not strategy.shards and any(map(_converts, model.modules()))
+    converts = not strategy.checkpoints.are_sharded and any(map(_converts, model.modules()))
     if own and not same_shape and not converts:
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
     given = {n: value for n, value in state.items() if n in same_shape or (converts and n not in own)}
     separate_elements(model)
-    strategy.load_model_state(model, with_versions(given, state), strict=False)
+    strategy.checkpoints.load_model(model, with_versions(given, state), strict=False)
     return misfits(model, state)
 
 

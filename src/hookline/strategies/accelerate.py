@@ -17,7 +17,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from hookline.errors import ConfigError, did_you_mean
-from hookline.strategies.base import NOTHING, unwrap
+from hookline.strategies.base import unwrap
+from hookline.strategies.gradients import NOTHING, CopiedGradients
 from hookline.strategies.processes import TIMEOUT, Processes
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ class Accelerate(Processes):
     """
 
     name = "accelerate"
-    syncs_in_forward = True  # as DDP, with which it wraps the model
 
     def __init__(self, accelerator: Accelerator | None = None, timeout: float = TIMEOUT, **options: Any) -> None:
         _refuse_missing()
@@ -81,6 +81,7 @@ class Accelerate(Processes):
             _check_options(options)
             _find_processes()
         super().__init__(timeout)
+        self.gradients = AcceleratedGradients(self)
         #: The Accelerator; None until the run starts, if it was not given.
         self.accelerator = accelerator
         self._options = options
@@ -155,13 +156,6 @@ class Accelerate(Processes):
         wrapped: nn.Module = self.accelerator.prepare_model(model)
         return wrapped
 
-    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward pass; without sync, the gradients stay in this process."""
-        if sync or self.accelerator is None:
-            return NOTHING
-        found: AbstractContextManager[Any] = self.accelerator.no_sync(model)
-        return found
-
     def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
         """Return the model that an evaluation calls."""
         inner = getattr(wrapped, "_orig_mod", wrapped)  # accelerate compiles the model after wrapping it
@@ -186,6 +180,19 @@ class Accelerate(Processes):
 
     #: The precision of the run, as `pick_precision` found it.
     _precision = "fp32"
+
+
+class AcceleratedGradients(CopiedGradients):
+    """The gradients of a model that an Accelerator has wrapped."""
+
+    def __init__(self, strategy: Accelerate) -> None:
+        super().__init__(strategy.group)
+        self._strategy = strategy
+
+    def syncing(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
+        """Return the context of one forward pass; without sync, the gradients stay in this process."""
+        accelerator = self._strategy.accelerator
+        return NOTHING if sync or accelerator is None else accelerator.no_sync(model)
 
 
 def _refuse_missing() -> None:

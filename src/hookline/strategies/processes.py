@@ -18,6 +18,7 @@ from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
 from hookline.strategies.base import Strategy, pick_device, unwrap
+from hookline.strategies.gradients import CopiedGradients
 from hookline.strategies.group import Failure, Group, without_collectives
 from hookline.strategies.means import Means
 
@@ -42,8 +43,10 @@ class Processes(Strategy):
     """
 
     def __init__(self, timeout: float = TIMEOUT, all_write: bool = False) -> None:
+        super().__init__()
         check_number(f"the strategy '{self.name}': timeout", timeout, above=0)
         self.group = Group(timeout, all_write)
+        self.gradients = CopiedGradients(self.group)
         self.agreement = Agreement(self.group)
         self._means = Means(self.group)
 
@@ -134,20 +137,6 @@ class Processes(Strategy):
     def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
         """Return the model that an evaluation calls."""
         return wrapped
-
-    # -- gradients
-
-    def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients over the processes. Gradients that are already the same everywhere do not change."""
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        used = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
-        for parameter, anywhere in zip(
-            trained, self.group.reduce(used, distributed.ReduceOp.MAX).tolist(), strict=True
-        ):
-            if anywhere:  # all processes exchange the same ones, although some may not have used them
-                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                distributed.all_reduce(parameter.grad)
-                parameter.grad /= self.world_size
 
     # -- agreement
 
