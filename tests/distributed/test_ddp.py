@@ -137,16 +137,18 @@ def test_a_killed_process_is_named(tmp_path: Path) -> None:
 
 
 def test_a_hook_of_the_main_process_runs_only_there_and_its_requests_hold_for_all(tmp_path: Path) -> None:
-    done = run("on_main", tmp_path, False)
+    done = run("on_main", tmp_path, "")
     assert done.code == 0, done.output
     assert [(found["calls"], found["iter"]) for found in done.ranks] == [(7, 7), (0, 7)]
 
 
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(
+    ("talk", "busy"), [("barrier", False), ("barrier", True), ("strategy", False), ("group", False)]
+)
 def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_does_not_hang(
-    tmp_path: Path, busy: bool
+    tmp_path: Path, talk: str, busy: bool
 ) -> None:
-    done = run("on_main", tmp_path, True, busy)  # the reason waits for a process that is busy
+    done = run("on_main", tmp_path, talk, busy)  # the reason waits for a process that is busy
     assert [found["code"] for found in done.ranks] == [6, 6]
     assert done.ranks[0]["message"] == (
         "hook OnMain runs only in the main process (ranks = 'main'), so it cannot exchange anything with the others; "
@@ -174,12 +176,29 @@ def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_doe
                 "  rank 1: OnMain (priority NORMAL (50))",
             ],
         ),
+        (
+            "model",
+            [
+                "the model of rank 1 differs from that of rank 0, but all processes must train the same:",
+                "  rank 0: 0.weight (16, 8)",
+                "  rank 1: 0.weight (17, 8)",
+            ],
+        ),
     ],
 )
 def test_processes_that_would_train_different_things_are_refused(tmp_path: Path, what: str, lines: list[str]) -> None:
     done = run("different", tmp_path, what)
     assert [found["code"] for found in done.ranks] == [6, 6]
     assert [found["message"].splitlines() for found in done.ranks] == [lines, lines]
+
+
+def test_a_static_graph_with_an_accumulation_window_is_refused_before_training(tmp_path: Path) -> None:
+    done = run("different", tmp_path, "static_graph")
+    assert [found["code"] for found in done.ranks] == [2, 2]
+    assert done.ranks[0]["message"] == (
+        "the strategy 'ddp': static_graph expects every backward pass to sync the gradients, but accumulate=2 holds "
+        "this back inside a window; remove one of them"
+    )
 
 
 @pytest.mark.parametrize("kind", ["batches", "streams"])

@@ -150,6 +150,7 @@ class Accelerate(Processes):
                 "the optimizer was prepared by accelerate, which would scale and skip steps a second time; pass the "
                 "torch optimizer itself"
             )
+        self.refuse_other_model(unwrap(model))
         unwrap(model).to(device)
         if self.accelerator is None or not any(parameter.requires_grad for parameter in model.parameters()):
             return model

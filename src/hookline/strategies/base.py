@@ -14,6 +14,8 @@ one file: it subclasses `Strategy` and overrides the methods that differ from a 
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from hookline.strategies.watch import Locate
 
 T = TypeVar("T")
+
+log = logging.getLogger("hookline")
 
 
 class Strategy:
@@ -82,6 +86,15 @@ class Strategy:
 
     def start(self, requests: Requests, device: torch.device) -> None:
         """Get the processes together at the start of a session."""
+        tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")  # only srun sets it
+        if self.world_size == 1 and "WORLD_SIZE" not in os.environ and tasks not in ("", "1"):
+            log.warning(
+                "this process is task %s of %s that srun has started, but it trains alone, as each of them does. To "
+                "train together, start one task per machine, and let it start the processes: srun "
+                "--ntasks-per-node=1 hookline train ... --nproc N",
+                os.environ.get("SLURM_PROCID", "?"),
+                tasks,
+            )
 
     def watched(self, locate: Locate) -> AbstractContextManager[Any]:
         """Return the context of a session, in which processes that hang are named. `locate` says where the loop is."""

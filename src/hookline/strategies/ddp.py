@@ -46,6 +46,7 @@ class DDP(Processes):
         """Move the model, and wrap it if it has something to train."""
         if isinstance(model, DistributedDataParallel):
             return model
+        self.refuse_other_model(unwrap(model))
         unwrap(model).to(device)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model

@@ -107,6 +107,7 @@ class FSDP(Processes):
             sharded_steps.choose(optimizers)
             return model
         self._refuse(model, inner, optimizers)
+        self.refuse_other_model(inner)
         options = self._options(inner)
         before = dict(inner.named_parameters())
         self._copy_from_main(inner)

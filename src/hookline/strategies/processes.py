@@ -17,9 +17,11 @@ from hookline.common.checks import check_number
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
+from hookline.strategies.alone import without_collectives
 from hookline.strategies.base import Strategy, pick_device, unwrap
+from hookline.strategies.differences import refuse_difference
 from hookline.strategies.gradients import CopiedGradients
-from hookline.strategies.group import Failure, Group, without_collectives
+from hookline.strategies.group import Failure, Group
 from hookline.strategies.means import Means
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Processes(Strategy):
 
     def start(self, requests: Requests, device: torch.device) -> None:
         """Join the group, and share the requests."""
+        super().start(requests, device)
         if "RANK" not in os.environ and not distributed.is_initialized():
             log.warning(
                 "the strategy '%s' trains in one process, because no launcher has started several; use hookline train "
@@ -134,6 +137,14 @@ class Processes(Strategy):
             for buffer, value in zip(buffers, own, strict=False):
                 buffer.copy_(value)
 
+    def refuse_other_model(self, model: nn.Module) -> None:
+        """Refuse a model with other parameters than in the main process. torch's own errors name no parameter."""
+        described = "\n".join(f"{name} {tuple(each.shape)}" for name, each in model.named_parameters())
+        first = self.group.from_main(described)
+        if self.any(first != described):
+            for rank, theirs in enumerate(self.gather(described)):
+                refuse_difference("the model", first, theirs, rank)
+
     def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
         """Return the model that an evaluation calls."""
         return wrapped
@@ -177,7 +188,7 @@ class Processes(Strategy):
             except Exception as raised:  # it is raised again below, after the others know of it
                 error = raised
         failure = None if error is None else Failure.of(self.rank, error)
-        failure, result = self.group.gather_slowly((failure, result))[0]
+        failure, result = self.group.from_main((failure, result))
         if error is not None:
             raise error
         if failure is not None:

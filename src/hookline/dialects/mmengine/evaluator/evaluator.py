@@ -14,7 +14,7 @@ from hookline.dialects.mmengine.registry import METRICS
 from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
 from hookline.errors import ConfigError, blame
 from hookline.plan.scopes import NOTHING
-from hookline.strategies.group import without_collectives
+from hookline.strategies.alone import without_collectives
 
 if TYPE_CHECKING:
     import torch
