@@ -75,6 +75,7 @@ EXHAUSTIVE = (
     "distributed/test_control.py::*?torchrun]",
     *("distributed/test_documented.py::*torchrun*", "distributed/test_documented.py::*accelerate launch*"),
     "distributed/test_optimizers.py",
+    "distributed/test_elastic.py::test_a_launcher_whose_rendezvous_does_not_answer_ends?False]",
     *("distributed/test_documented.py::*nnodes*", "distributed/test_documented.py::*yaml --nproc 2 *"),
     "distributed/test_launch.py::test_the_end_of_a_run_in_two_processes_is_quiet",
     "distributed/test_repeated_failures.py::test_the_launcher_restarts_twice_and_ends_with_7*",
