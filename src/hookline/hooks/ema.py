@@ -33,18 +33,16 @@ class EMAHook(Hook):
     The model has the averaged weights only during validation and testing. Training is bit-identical to training without
     this hook, and the model ends with its raw weights.
 
-    The average includes every optimizer step. It starts as a copy of the weights after the first step. A step that a
-    gradient scaler or `skip_step` skipped does not count. With several optims, the average is updated once per
-    iteration, at its end, if any of them stepped.
+    The average includes every optimizer step, except steps that were skipped. It starts as a copy of the weights after
+    the first step. With several optims, it is updated once per iteration, at its end, if any of them stepped.
 
-    A checkpoint holds both: the raw weights in `state_dict`, and the averaged weights in the state of this hook
+    A checkpoint has the raw weights in `state_dict`, and the averaged weights in the state of this hook
     (`checkpoint["hooks"]["EMAHook"]["averaged"]`, a state dict of the model). `val()` and `test()` of such a checkpoint
-    use the averaged weights. Training with `load_from` starts a new average from the loaded weights. With several
-    EMAHooks, the last one in the plan is evaluated.
+    use the averaged weights. Training with `load_from` starts a new average. With several EMAHooks, the last one in the
+    plan is evaluated.
 
     Cost: a second copy of the parameters in memory. Each optimizer step walks over the modules and runs one
-    multi-tensor operation, without waiting for the device. With fp16, each step also checks the scale. Before the first
-    averaged iteration, nothing.
+    multi-tensor operation, without waiting for the device. With fp16, each step also checks the scale.
 
     Example:
         from hookline.hooks import EMAHook

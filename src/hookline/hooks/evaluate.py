@@ -32,20 +32,18 @@ class EvaluateHook(Hook):
     training. It returns a number, a mapping of names to numbers, or None if there is nothing to record. A single number
     is recorded under the name of the function.
 
-    Results are recorded as `eval/<name>`: in the hub, as a separate record for the writers, and as a line in the log.
-    The best value of a result is the fact `best_eval/<name>` in the hub, and where it was reached is
-    `best_eval/<name>_at`. Results whose name does not show whether greater or less is better have no best value. Two of
-    these hooks in one run need different prefixes.
+    Results are recorded as `eval/<name>`, in a separate record. The best value of a result is the fact
+    `best_eval/<name>` in the hub, and where it was reached is `best_eval/<name>_at`. Two of these hooks in one run need
+    different prefixes.
 
-    With `save_best`, the best checkpoint for one result is kept as `best_eval_<name>_epoch_3.pth`. If it cannot be
-    written, the hook warns, and the previous best remains. An evaluation that falls inside an accumulation window waits
-    for its end, as saves do. So the saved state is the one that was evaluated.
+    With `save_best`, the best checkpoint for one result is kept as `best_eval_<name>_epoch_3.pth`. An evaluation that
+    is due in an accumulation window waits for its end, as saves do.
 
-    The function sees the raw weights. For the averaged weights of an EMAHook, use
-    `with averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
+    The function sees the raw weights. For the averaged weights of an EMAHook, use `with
+    averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
 
-    Cost: the time of the function, which is excluded from step times and ETA. Between two evaluations, one comparison
-    per iteration if iterations are counted, and nothing if epochs are counted.
+    Cost: the time of the function, which is excluded from step times and ETA. Between two evaluations, at most one
+    comparison per iteration.
 
     Example:
         from hookline.hooks import EvaluateHook
@@ -70,8 +68,8 @@ class EvaluateHook(Hook):
         at_end: Also evaluate after the last iteration, unless that has just been done.
         prefix: The prefix of the results' names.
         save_best: The name of the result whose best checkpoint is kept, or `auto` for the first result.
-        rule: `greater` or `less`, whichever is better. It applies to the result of `save_best`, or, without
-            `save_best`, to all results. By default, it is inferred from the result's name.
+        rule: `greater` or `less`, whichever is better, for the result of `save_best`, or else for all results. By
+            default, it is inferred from the result's name. A result without a rule has no best value.
     """
 
     priority = 55

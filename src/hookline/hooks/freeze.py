@@ -30,20 +30,19 @@ class FreezeHook(Hook):
     Pass all parameters to the optimizer, including those that are frozen at first. A parameter whose `requires_grad` is
     False before training stays frozen.
 
-    The limits count finished epochs and iterations. With `until_epoch=3`, epochs 1 to 3 are frozen, and the fourth
-    trains. With `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window.
-    When training by iterations, an epoch is one pass over the data.
+    The limits count finished epochs and iterations. With `until_epoch=3`, epochs 1 to 3 are frozen. With
+    `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window. When training
+    by iterations, an epoch is one pass over the data.
 
-    If all parameters of a batch or instance norm are frozen, its running statistics are frozen, too, and it normalizes
-    with them. The same holds for norms without parameters whose name matches. These norms are in evaluation mode while
-    frozen. A step that calls `model.train()` itself would undo this. Dropout stays active.
+    If all parameters of a batch or instance norm are frozen, or a norm without parameters matches by name, the norm is
+    in evaluation mode: it uses its running statistics and does not change them. A step that calls `model.train()`
+    itself would undo this. Dropout stays active.
 
-    Several FreezeHooks can be combined, for example to train the head first and then one block after the other. A
-    parameter trains if none of them freezes it. When training ends, for whatever reason, every `requires_grad` is
-    restored.
+    With several FreezeHooks, a parameter trains if none of them freezes it. When training ends, every `requires_grad`
+    is restored.
 
     Cost: nothing if training runs by epochs and the limit is in epochs. Otherwise, one comparison of two numbers per
-    iteration. The backward pass and the optimizer step have less to do.
+    iteration.
 
     Example:
         from hookline.hooks import FreezeHook

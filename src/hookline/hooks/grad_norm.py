@@ -23,15 +23,11 @@ class GradNormHook(Hook):
     """Records the norms of gradients and weights, in total and per module.
 
     Every `interval` optimizer steps, it records the scalars `train/grad_norm/total`, `train/grad_norm/<module>`,
-    `train/weight_norm/total` and `train/weight_norm/<module>`. They cover the parameters that the optimizer updates. A
-    parameter that several modules share counts once, for the first of them. A parameter that is not part of the model
-    counts only in the total. Parameters without a gradient have no gradient norm.
+    `train/weight_norm/total` and `train/weight_norm/<module>`, or, with several optims, `train/<optim>/grad_norm/total`
+    and so on. They cover the parameters that the optimizer updates. A parameter that several modules share counts for
+    the first of them. A parameter that is not part of the model counts only in the total.
 
-    The gradients are complete, unscaled and not yet clipped, regardless of what clips them. The
-    weights are those before the step.
-
-    With several optims, each has its own scalars for its own parameters, every `interval` of its own steps:
-    `train/<optim>/grad_norm/total`.
+    The gradients are complete, unscaled and not yet clipped. The weights are the weights before the step.
 
     Cost: one comparison per optimizer step. A record computes two multi-tensor norms per module and two in total,
     without waiting for the device.

@@ -39,11 +39,7 @@ class LoggerHook(Hook):
     current. `window_size` is a number of newest values, `epoch` or `global`. Without it, the window is everything since
     the last record. With a `log_name`, the result is an additional number under that name.
 
-    With `out_dir`, the logs are copied to `<out_dir>/<name of the run's folder>` when the run ends, for whatever
-    reason. The table that the command line shows after the run is only in the run's own folder.
-
-    The line of a validation also shows the mean training loss of the epoch, or, in training by iterations, of all
-    iterations since the last validation. It is not recorded.
+    The line of a validation also shows the mean training loss since the last one. It is not recorded.
 
     Cost: nothing between two records. A record waits for the device once, and takes the time of the writers. So does
     the end of an epoch, without the writers.
@@ -67,7 +63,7 @@ class LoggerHook(Hook):
         ignore_last: Skip the last iterations of an epoch if there are fewer than `interval`. An epoch that is shorter
             than `interval` is still logged at its end.
         interval_exp_name: Log the name of the experiment every `interval_exp_name` iterations.
-        out_dir: The folder to copy the logs to when the run ends.
+        out_dir: Copy the logs to `<out_dir>/<name of the run's folder>` when the run ends, for whatever reason.
         out_suffix: The suffixes of the files to copy.
         keep_local: Also keep the logs in the run's folder. Otherwise, they are moved, and copied back when the run is
             resumed.

@@ -29,20 +29,18 @@ SCHEDULE = {"wait": 0, "warmup": 0, "active": 1, "repeat": 0, "skip_first": 0}
 class ProfilerHook(Hook):
     """Profiles the first epochs or iterations with torch.profiler.
 
-    The result is a table, a Chrome trace, or a trace for TensorBoard. Without `on_trace_ready` and `json_trace_path`, a
-    table of the slowest operations is shown and written to `run.log`, and the trace is written to `profile.json` in the
-    run's folder, for chrome://tracing or ui.perfetto.dev. Every iteration is labeled `ProfilerStep#<number>` in it.
+    Without `on_trace_ready` and `json_trace_path`, a table of the slowest operations is shown and written to `run.log`,
+    and the trace is written to `profile.json` in the run's folder, for chrome://tracing or ui.perfetto.dev.
 
-    A trace covers one stage, and, when counting epochs, one epoch. If a validation interrupts the profiled iterations,
-    it ends the trace, and training continues in the next trace. Further traces are numbered, as in `profile_2.json`,
-    and no file is overwritten. If a trace cannot be written, the hook warns, and the run continues. However the run
-    ends, the profiler is stopped and its trace is written.
+    A trace covers one stage, and, when counting epochs, one epoch. A validation ends a trace, and training continues in
+    the next one. Further traces are numbered, as in `profile_2.json`. If a trace cannot be written, the hook warns, and
+    the run continues. However the run ends, the trace is written.
 
-    A second `train()` in the same process does not profile again. A run that is resumed in another process does. If
-    another profiler is active in the process, the hook refuses to start, because two at once would crash the process.
+    A second `train()` in the same process does not profile again. If another profiler is active in the process, the
+    hook refuses to start, because two at once would crash the process.
 
     Cost: while profiling, a small iteration takes 2 to 3 times as long, and memory grows with the length of the trace.
-    Afterwards, nothing: the hook removes itself from the plan.
+    Afterwards, nothing.
 
     Example:
         from hookline.hooks import ProfilerHook

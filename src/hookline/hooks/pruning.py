@@ -31,9 +31,9 @@ FINISHED, PRUNED, UNFINISHED = "finished", "pruned", "unfinished"
 class PruningHook(Hook):
     """Ends a run early if it is worse than the other runs of an Optuna study.
 
-    After every validation, the value of a metric is reported to the study. The pruner then compares it with the values
-    that other trials had at the same validation, and may end this run. A resumed run does not continue, unless the
-    parameters of this hook change. The last validation of a run is reported, but prunes nothing.
+    After every validation, the value of a metric is reported to the study. The pruner compares it with the values of
+    other trials at the same validation, and may end this run. A pruned run does not continue when it is resumed, unless
+    the parameters of this hook change. The last validation of a run prunes nothing.
 
     `hookline sweep` adds this hook to its trials. Use it directly for runs that you start in another way: each of them
     becomes a trial of the study, which is created if necessary. The value of a trial is the best of its validations. A

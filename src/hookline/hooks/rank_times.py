@@ -34,11 +34,8 @@ class RankTimesHook(Hook):
     - `train/ranks/slowest_rank`: the number of the slowest process;
     - `train/ranks/data_spread`, and the same for `forward`, `backward` and `hooks`: the longest minus the shortest.
 
-    If the same process is slower than the others by `factor` in three records in a row, a line says which, and why.
-    With one process, it does nothing, and says so.
-
-    The time of data and hooks is a mean. On a GPU, only the time to start the work is measured. With sharded
-    parameters, the backward pass is not measured.
+    If the same process is slower than the others by `factor` in three records in a row, a line says which, and why. On
+    a GPU, only the time to start the work is measured. With sharded parameters, the backward pass is not measured.
 
     Cost: two comparisons per iteration. A measured iteration calls a function for each parameter, and the processes
     exchange five numbers.

@@ -15,7 +15,7 @@ class DistSamplerSeedHook(Hook):
     """Calls `set_epoch` on samplers, so that each pass over the data has its own order.
 
     It calls `set_epoch` on the training loader, on its sampler, or on its batch sampler's sampler, whichever is the
-    first to have it. Loaders without `set_epoch` are left alone.
+    first to have it.
 
     Cost: one call per pass over the data. Nothing for loaders without `set_epoch`.
 

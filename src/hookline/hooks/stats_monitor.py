@@ -30,8 +30,7 @@ def process_memory() -> int:
 class StatsMonitorHook(Hook):
     """Records samples per second, step time, ETA, learning rates and memory.
 
-    It records them at an interval of steps and epochs: as scalars `train/stats/<name>` in the hub, and as one line in
-    the log.
+    It records them as scalars `train/stats/<name>`, and as one line in the log:
 
     - `samples_per_second` and `step_time` (in seconds, data and step together), over the last `window_size` steps. The
       time of validation, saving and evaluations by hooks is excluded. With several processes, the samples of all of
@@ -41,8 +40,7 @@ class StatsMonitorHook(Hook):
     - `process_mib`, the main memory of this process, and `device_mib`, the peak memory of its CUDA or XPU device so
       far.
 
-    If LoggerHook writes a record for the same step, they are part of it. Otherwise, they are written as a separate
-    record. So none is lost, whatever the logger's interval is.
+    If LoggerHook writes a record for the same step, they are part of it. Otherwise, they are a separate record.
 
     Cost: one reading of the clock and one check of the batch's shape per iteration. It never waits for the device. A
     record takes about 0.1 ms.

@@ -34,9 +34,9 @@ class VisualizationHook(Hook):
     and returns an image, a batch or list of images, a mapping of names to these, or None. Random numbers that it draws
     do not change the run.
 
-    The images are called `val/images` and `test/images`. For a dataset with a name, it is `val/<set>/images`. If the
-    function returns names, it is `val/images/<name>`. With several batches, it is `val/images/0`, `val/images/1`. Their
-    step is the number of finished iterations. Writers that do not support images ignore them.
+    The images are called `val/images` and `test/images`, with the name of the dataset (`val/<set>/images`), the name
+    that the function returns (`val/images/<name>`) and the number of the batch (`val/images/0`), if there are several.
+    Writers that do not support images ignore them.
 
     Cost: one comparison per batch. Each grid takes one transfer of its images from the device, and the time of the
     writers.
