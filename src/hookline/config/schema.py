@@ -386,7 +386,7 @@ class Config(Section):
     device: Text = "auto"
     """'cpu', 'cuda:0', ..., or 'auto'."""
     strategy: Text | dict[str, Any] = "auto"
-    """The distribution over processes: auto, single, ddp, fsdp, accelerate, or a mapping with the type and parameters."""
+    """The distribution over processes: auto, single, ddp, fsdp, accelerate, or a mapping with type and parameters."""
     precision: Precision = "fp32"
     """The number format to compute in. Other names for these are accepted, such as 'bf16-mixed' and '16-mixed'."""
     load_from: Text | None = None
