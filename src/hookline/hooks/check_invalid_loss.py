@@ -34,8 +34,7 @@ class CheckInvalidLossHook(Hook):
 
     The loss is checked before the backward pass. There are three policies:
 
-    - `raise` ends the run with exit code 4. The optimizer step is not taken. The `save_on_exception` option of
-      CheckpointHook saves the weights from before it.
+    - `raise` ends the run with exit code 4. The optimizer step is not taken.
     - `skip` skips the batch and records the number of skipped batches as `train/skipped`. In an accumulation window,
       only this batch is skipped. Learning rates advance as usual.
     - `stop` skips the batch and ends training normally, with a last checkpoint. `hookline train` then exits with code

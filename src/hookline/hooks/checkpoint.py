@@ -66,19 +66,19 @@ class CheckpointHook(Hook):
         out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
         max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. -1 keeps all.
         save_last: Save at the end of training, regardless of the interval.
-        save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
+        save_best: Keep the best checkpoint for these metrics; `auto` means the first metric.
         rule: `greater` or `less`, whichever is better, for all metrics or one per metric. By default, it is inferred
             from the metric's name.
         greater_keys: Words in a metric's name that mean greater is better. They replace the built-in ones.
         less_keys: The same for less.
         filename_tmpl: The file name template, with `{}` for the number of the epoch or iteration.
         max_keep_best: The number of best checkpoints to keep per metric.
-        published_keys: Entries of the checkpoint to publish at the end. The last and each best checkpoint get an
-            additional file with only these entries, named after its SHA-256.
+        published_keys: At the end, write a file with only these entries for the last and each best checkpoint, named
+            after its SHA-256.
         save_begin: The first epoch or iteration to save. The interval counts from there.
         async_save: Write in the background. The step only waits for a copy of the state.
-        save_on_exception: Keep a copy of the state in memory every step, or every n steps, and write the newest copy if
-            the run fails. The state at the failure itself is never saved.
+        save_on_exception: Copy the state in memory every step, or every n steps, and write the newest copy if the run
+            fails. The state at the failure itself is never saved.
         on_save_error: `raise` ends the run if a checkpoint cannot be written. `go_on` warns and tries again at the next
             save. The last checkpoint must be written in any case.
         params: `trainable` saves only the parameters that are trained, and others that have changed. On resume, the

@@ -33,8 +33,8 @@ class EMAHook(Hook):
     The model has the averaged weights only during validation and testing. Training is bit-identical to training without
     this hook, and the model ends with its raw weights.
 
-    The average includes every optimizer step, except steps that were skipped. It starts as a copy of the weights after
-    the first step. With several optims, it is updated once per iteration, at its end, if any of them stepped.
+    The average includes every optimizer step, except steps that were skipped. It starts with the weights after the
+    first step. With several optims, it is updated once per iteration, at its end, if any of them stepped.
 
     A checkpoint has the raw weights in `state_dict`, and the averaged weights in the state of this hook
     (`checkpoint["hooks"]["EMAHook"]["averaged"]`, a state dict of the model). `val()` and `test()` of such a checkpoint
@@ -42,7 +42,7 @@ class EMAHook(Hook):
     plan is evaluated.
 
     Cost: a second copy of the parameters in memory. Each optimizer step walks over the modules and runs one
-    multi-tensor operation, without waiting for the device. With fp16, each step also checks the scale.
+    multi-tensor operation, without waiting for the device.
 
     Example:
         from hookline.hooks import EMAHook
@@ -63,10 +63,9 @@ class EMAHook(Hook):
         begin_epoch: The first epoch to average. Set this or `begin_iter`, not both.
         update_buffers: Also average floating-point buffers. Integer buffers are copied. Otherwise, the model's current
             buffers are used.
-        strict_load: Refuse a saved average that does not fit the model. Otherwise, load what fits, and list the rest,
-            which starts from the model's weights.
-        eval_both: Also evaluate the raw weights, as metrics `raw/<name>`. Each evaluation then makes a second pass over
-            its data.
+        strict_load: Refuse a saved average that does not fit the model. Otherwise, load the entries that fit, and list
+            the others.
+        eval_both: Also evaluate the raw weights, as metrics `raw/<name>`, in a second pass over the data.
     """
 
     priority = "NORMAL"

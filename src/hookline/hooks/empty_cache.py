@@ -21,8 +21,8 @@ class EmptyCacheHook(Hook):
     of different sizes, or if other processes use the same device. When training by iterations, all of training is one
     epoch.
 
-    With `garbage_collection`, Python first collects objects that refer to each other in cycles, because their tensors
-    stay in use until then. On a CPU, this is the only effect.
+    With `garbage_collection`, Python first collects objects that refer to each other in cycles. On a CPU, this is the
+    only effect.
 
     Cost: a wait for the device. New memory is slower to allocate afterwards, so `after_iter` slows down every step. A
     garbage collection takes about 0.1 s in a large process.

@@ -30,14 +30,13 @@ class EvaluateHook(Hook):
     The function takes the model, or `(model, runner)`, or only the runner if its first parameter has that name, or
     nothing. It is called in evaluation mode and without gradients. The random numbers that it draws do not change the
     training. It returns a number, a mapping of names to numbers, or None if there is nothing to record. A single number
-    is recorded under the name of the function.
+    has the name of the function.
 
     Results are recorded as `eval/<name>`, in a separate record. The best value of a result is the fact
     `best_eval/<name>` in the hub, and where it was reached is `best_eval/<name>_at`. Two of these hooks in one run need
     different prefixes.
 
-    With `save_best`, the best checkpoint for one result is kept as `best_eval_<name>_epoch_3.pth`. An evaluation that
-    is due in an accumulation window waits for its end, as saves do.
+    With `save_best`, the best checkpoint for one result is kept as `best_eval_<name>_epoch_3.pth`.
 
     The function sees the raw weights. For the averaged weights of an EMAHook, use `with
     averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
@@ -67,7 +66,7 @@ class EvaluateHook(Hook):
         at_begin: Also evaluate before the first step.
         at_end: Also evaluate after the last iteration, unless that has just been done.
         prefix: The prefix of the results' names.
-        save_best: The name of the result whose best checkpoint is kept, or `auto` for the first result.
+        save_best: Keep the best checkpoint for this result; `auto` means the first result.
         rule: `greater` or `less`, whichever is better, for the result of `save_best`, or else for all results. By
             default, it is inferred from the result's name. A result without a rule has no best value.
     """

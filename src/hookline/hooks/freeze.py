@@ -31,8 +31,7 @@ class FreezeHook(Hook):
     False before training stays frozen.
 
     The limits count finished epochs and iterations. With `until_epoch=3`, epochs 1 to 3 are frozen. With
-    `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window. When training
-    by iterations, an epoch is one pass over the data.
+    `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window.
 
     If all parameters of a batch or instance norm are frozen, or a norm without parameters matches by name, the norm is
     in evaluation mode: it uses its running statistics and does not change them. A step that calls `model.train()`
@@ -55,8 +54,7 @@ class FreezeHook(Hook):
           - {type: FreezeHook, patterns: ["features.*"], until_epoch: 1}
 
     Args:
-        patterns: A pattern, or a list of patterns, for the full names of the parameters to freeze, such as `backbone.*`
-            or `*.bias`.
+        patterns: Patterns for the full names of the parameters to freeze, such as `backbone.*` or `*.bias`.
         until_epoch: Freeze until this many epochs are finished.
         until_iter: Freeze until this many iterations are finished.
         from_epoch: Freeze once this many epochs are finished.

@@ -24,8 +24,7 @@ class GradNormHook(Hook):
 
     Every `interval` optimizer steps, it records the scalars `train/grad_norm/total`, `train/grad_norm/<module>`,
     `train/weight_norm/total` and `train/weight_norm/<module>`, or, with several optims, `train/<optim>/grad_norm/total`
-    and so on. They cover the parameters that the optimizer updates. A parameter that several modules share counts for
-    the first of them. A parameter that is not part of the model counts only in the total.
+    and so on. They cover the parameters that the optimizer updates. A shared parameter counts for the first module.
 
     The gradients are complete, unscaled and not yet clipped. The weights are the weights before the step.
 
@@ -46,7 +45,7 @@ class GradNormHook(Hook):
         interval: Record every `interval` optimizer steps.
         norm_type: The norm to record. 2 is the usual one, and `.inf` is the largest absolute value.
         depth: The depth of the modules that get their own norms. 1 is the children of the model, 2 is their children as
-            `child.grandchild`. A parameter of the model itself is listed under its own name.
+            `child.grandchild`.
         weights: Also record the norms of the weights.
     """
 

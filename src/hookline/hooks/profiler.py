@@ -33,11 +33,10 @@ class ProfilerHook(Hook):
     and the trace is written to `profile.json` in the run's folder, for chrome://tracing or ui.perfetto.dev.
 
     A trace covers one stage, and, when counting epochs, one epoch. A validation ends a trace, and training continues in
-    the next one. Further traces are numbered, as in `profile_2.json`. If a trace cannot be written, the hook warns, and
-    the run continues. However the run ends, the trace is written.
+    the next one. Further traces are numbered, as in `profile_2.json`. However the run ends, the trace is written.
 
     A second `train()` in the same process does not profile again. If another profiler is active in the process, the
-    hook refuses to start, because two at once would crash the process.
+    hook refuses to start.
 
     Cost: while profiling, a small iteration takes 2 to 3 times as long, and memory grows with the length of the trace.
     Afterwards, nothing.

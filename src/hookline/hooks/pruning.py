@@ -35,9 +35,8 @@ class PruningHook(Hook):
     other trials at the same validation, and may end this run. A pruned run does not continue when it is resumed, unless
     the parameters of this hook change. The last validation of a run prunes nothing.
 
-    `hookline sweep` adds this hook to its trials. Use it directly for runs that you start in another way: each of them
-    becomes a trial of the study, which is created if necessary. The value of a trial is the best of its validations. A
-    resumed run continues its trial.
+    `hookline sweep` adds this hook to its trials. In a run that you start in another way, it creates a trial, and the
+    study if necessary. The value of a trial is the best of its validations. A resumed run continues its trial.
 
     If the study cannot be reached, training continues, and the values are sent after a later validation.
 

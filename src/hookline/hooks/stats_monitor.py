@@ -32,9 +32,8 @@ class StatsMonitorHook(Hook):
 
     It records them as scalars `train/stats/<name>`, and as one line in the log:
 
-    - `samples_per_second` and `step_time` (in seconds, data and step together), over the last `window_size` steps. The
-      time of validation, saving and evaluations by hooks is excluded. With several processes, the samples of all of
-      them count.
+    - `samples_per_second` and `step_time` (in seconds, data and step together), over the last `window_size` steps.
+      Validation and saving are excluded. With several processes, the samples of all of them count.
     - `eta`: the remaining seconds of training, if the length of the run is known.
     - `lr` of the first parameter group, and `lr_1` or `lr_<name>` of further ones. With several optims, `<optim>/lr`.
     - `process_mib`, the main memory of this process, and `device_mib`, the peak memory of its CUDA or XPU device so

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 class SyncBuffersHook(Hook):
     """Averages the buffers of the model over all processes after every training epoch.
 
-    For example, batch norms see different data in every process. The buffers are also averaged before a validation in
-    the middle of an epoch or when training by iterations, and at the end of training. Evaluation alone averages
-    nothing.
+    The buffers are also averaged before a validation in the middle of an epoch or when training by iterations, and at
+    the end of training. Evaluation alone averages nothing.
 
     Afterwards, the buffers are bit-identical in all processes. Floating-point and complex buffers become their mean,
     computed in 64 bits. Integer buffers become their maximum. A bool becomes true if it is true in any process. Buffers

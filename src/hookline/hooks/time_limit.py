@@ -33,11 +33,11 @@ class TimeLimitHook(Hook):
 
     Training stops when the next piece of work might not fit: the longest of the recent iterations (or accumulation
     windows), or a validation that is due, plus one and a half times the longest save so far. If nothing was saved after
-    half of the time, a save is requested, which shows how long a save takes. Everything else that takes long, such as
-    the work of other hooks after training, must fit into `margin`. At least one iteration always runs.
+    half of the time, a save is requested. Everything else that takes long, such as the work of other hooks after
+    training, must fit into `margin`. At least one iteration always runs.
 
     A validation that is due is left to the resumed run, which has the full time limit again. The checkpoint is saved
-    regardless of the settings of CheckpointHook. This hook does nothing in `val()` and `test()`.
+    regardless of the settings of CheckpointHook.
 
     Time is counted from the start of the process. In a notebook, use `start: run` to count from the call of `train()`.
 

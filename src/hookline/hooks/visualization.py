@@ -36,7 +36,6 @@ class VisualizationHook(Hook):
 
     The images are called `val/images` and `test/images`, with the name of the dataset (`val/<set>/images`), the name
     that the function returns (`val/images/<name>`) and the number of the batch (`val/images/0`), if there are several.
-    Writers that do not support images ignore them.
 
     Cost: one comparison per batch. Each grid takes one transfer of its images from the device, and the time of the
     writers.
