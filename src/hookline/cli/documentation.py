@@ -150,7 +150,7 @@ def _kind(hook: Any, name: str) -> str:
     """Return the type of a parameter as written in the code, in simplified form."""
     annotation = inspect.signature(hook).parameters[name].annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace('"', "'").replace(", ", " | "), text)
+    text = re.sub(r"Literal\[([^\]]*)\]", lambda literal: literal[1].replace('"', "'").replace(", ", " | "), text)
     return re.sub(r"(list|dict|tuple)\[Any\]", r"\1", re.sub(r"Callable\[.*?\](?!\])", "function", text)).replace(
         "type[Any]", "class"
     )
