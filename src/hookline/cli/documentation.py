@@ -116,8 +116,8 @@ def as_text(name: str) -> str:
 def page() -> str:
     """Return the docs page about all built-in hooks."""
     hooks = [read(name) for name in HOOKS if HOOKS.origin(name) == "hookline"]
-    rows = [f"| [{hook.name}](#{hook.name.lower()}) | {hook.priority} | {hook.summary} |" for hook in hooks]
-    table = ["| hook | priority | what it does |", "| --- | --- | --- |", *rows]
+    rows = [f"| [{hook.name}](#{hook.name.lower()}) | {hook.summary} |" for hook in hooks]
+    table = ["| hook | what it does |", "| --- | --- |", *rows]
     return HEAD + "\n".join(table) + "\n" + "".join(_section(hook) for hook in hooks)
 
 
