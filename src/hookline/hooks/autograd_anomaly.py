@@ -146,8 +146,8 @@ def capture_reports(reports: list[Report]) -> Iterator[None]:
 
 def describe(report: str) -> str:
     """Return the line of the forward pass that a report is about, and its callers."""
-    found = REPORT.match(report)
-    what = found[1] if found else "it"
+    match = REPORT.match(report)
+    what = match[1] if match else "it"
     frames = user_frames(report)
     if not frames:
         return f"{what} failed; its line is unknown, because it was computed while anomaly detection was off"
@@ -166,5 +166,5 @@ def user_frames(report: str) -> list[str]:
     frames = frames[below[-1] :] if below else frames
     of_torch, of_hookline = (package.__path__[0] + os.sep for package in (torch, hookline))
     not_torch = [frame for frame in frames if not frame[0].startswith(of_torch)]
-    own = [frame for frame in not_torch if not frame[0].startswith(of_hookline)]
-    return [f"{short_path(path)}:{line}, in {name}: {code}" for path, line, name, code in own or not_torch or frames]
+    users = [frame for frame in not_torch if not frame[0].startswith(of_hookline)]
+    return [f"{short_path(path)}:{line}, in {name}: {code}" for path, line, name, code in users or not_torch or frames]

@@ -349,8 +349,8 @@ class CheckpointHook(Hook):
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
             with storage_errors(folder, "read", inside=True):
-                found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
-            for path in publishing.all_of(found, self.published_keys):
+                paths = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
+            for path in publishing.all_of(paths, self.published_keys):
                 runner.terminal.say(f"published {path}")
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
@@ -420,9 +420,9 @@ class CheckpointHook(Hook):
         If no other hook saves, the pattern includes the names of saves that other hooks request.
         """
         saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
-        own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
-        templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
-        stems = [re.escape(each.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for each in templates]
+        template = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
+        templates = {template, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {template}
+        stems = [re.escape(name.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for name in templates]
         return re.compile(rf"{re.escape(prefix)}({'|'.join(stems)})\.(pth|dcp)")
 
     def _saved(self, saved: Path) -> None:

@@ -223,9 +223,9 @@ class EMAHook(Hook):
     def averaged_state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the averaged weights in the dtypes of the model, for its `load_state_dict`."""
         model = self.runner.model
-        own = model.state_dict()
+        current = model.state_dict()
         averaged: dict[str, Tensor] = self.average.state_dict(model)["averaged"]
-        return {name: value.to(own[name].dtype, copy=True) for name, value in averaged.items()}
+        return {name: value.to(current[name].dtype, copy=True) for name, value in averaged.items()}
 
 
 def _build_average(ema_type: Any, settings: dict[str, Any]) -> WeightAverage:

@@ -297,19 +297,19 @@ class EvaluateHook(Hook):
             options["done"](path)
 
 
-def results_of(function: Any, given: Any) -> dict[str, float]:
+def results_of(function: Any, result: Any) -> dict[str, float]:
     """Check the result of an evaluation function, and return it as numbers by name. None becomes an empty dict."""
     from hookline.engine.metrics import plain  # it imports torch, and `hookline hooks` must not
 
-    if given is None:
+    if result is None:
         return {}
-    named = given if isinstance(given, Mapping) else {name_of(function) or "value": given}
+    named = result if isinstance(result, Mapping) else {name_of(function) or "value": result}
     results = {}
-    for name, found in named.items():
-        value = plain(found)
+    for name, entry in named.items():
+        value = plain(entry)
         if not isinstance(name, str) or not name or isinstance(value, bool) or not isinstance(value, (int, float)):
             shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-            what = f"{type(found).__name__}{shape}" + (f" as {name!r}" if named is given else "")
+            what = f"{type(entry).__name__}{shape}" + (f" as {name!r}" if named is result else "")
             raise ConfigError(
                 f"EvaluateHook: {label_of(function)} returned {what}; it must return a number, a mapping of names "
                 "to numbers, or None"

@@ -82,14 +82,14 @@ class FreezeHook(Hook):
             "from_epoch": from_epoch,
             "from_iter": from_iter,
         }
-        given = [name for name, limit in limits.items() if limit is not None]
-        if len(given) > 1:
-            raise ConfigError(f"FreezeHook: set at most one of {', '.join(limits)}, not {' and '.join(given)}")
-        for name in given:
+        limiting = [name for name, limit in limits.items() if limit is not None]
+        if len(limiting) > 1:
+            raise ConfigError(f"FreezeHook: set at most one of {', '.join(limits)}, not {' and '.join(limiting)}")
+        for name in limiting:
             check_int(f"FreezeHook: {name}", limits[name], least=1)
         #: The name of the limit that is set, and its value.
-        self.limited_by = given[0] if given else ""
-        self.limit = limits[given[0]] if given else None
+        self.limited_by = limiting[0] if limiting else ""
+        self.limit = limits[limiting[0]] if limiting else None
         self.norm_stats = norm_stats
         self._by_epoch = self.limited_by.endswith("epoch")
         self._until = self.limited_by.startswith("until")
@@ -206,10 +206,10 @@ class FreezeHook(Hook):
     def _matched(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the parameters that match. A tied parameter has several names, and one match is enough."""
         named = dict(model.named_parameters(remove_duplicate=False))
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         for name in matching(self.patterns, named):
-            found.setdefault(id(named[name]), name)
-        return {name: named[name] for name in found.values()}
+            names.setdefault(id(named[name]), name)
+        return {name: named[name] for name in names.values()}
 
     def _norms(self, model: nn.Module, matched: Iterable[Tensor]) -> list[nn.Module]:
         """Return the norms with running statistics to freeze.
@@ -217,13 +217,13 @@ class FreezeHook(Hook):
         These are the norms whose parameters are all frozen, and those without parameters whose name matches.
         """
         meant = {id(parameter) for parameter in matched}
-        found = _bare_norms(model, self.patterns)
+        norms = _bare_norms(model, self.patterns)
         for module in _norms_with_statistics(model).values():
-            own = list(module.parameters(recurse=False))
-            frozen = all(id(parameter) in meant or not _trains(parameter) for parameter in own)
-            if frozen and any(id(parameter) in meant for parameter in own):
-                found.append(module)
-        return list({id(module): module for module in found}.values())
+            parameters = list(module.parameters(recurse=False))
+            frozen = all(id(parameter) in meant or not _trains(parameter) for parameter in parameters)
+            if frozen and any(id(parameter) in meant for parameter in parameters):
+                norms.append(module)
+        return list({id(module): module for module in norms}.values())
 
     # -- checking
 
@@ -318,7 +318,7 @@ def _norms_with_statistics(model: nn.Module) -> dict[str, nn.Module]:
     from torch.nn.modules.batchnorm import _NormBase
 
     named = model.named_modules(remove_duplicate=False)
-    return {name: each for name, each in named if isinstance(each, _NormBase) and each.running_mean is not None}
+    return {name: norm for name, norm in named if isinstance(norm, _NormBase) and norm.running_mean is not None}
 
 
 def _bare_norms(model: nn.Module, patterns: list[str]) -> list[nn.Module]:

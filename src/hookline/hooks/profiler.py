@@ -299,29 +299,29 @@ class ProfilerHook(Hook):
             self.traces.output(runner, f"{stage} iteration{many} {recorded[-1]}", profile)
 
 
-def _check_schedule(given: Mapping[str, int] | None, iterations: int | None) -> dict[str, int]:
+def _check_schedule(schedule: Mapping[str, int] | None, iterations: int | None) -> dict[str, int]:
     """Check and return the schedule, or an empty one. Refuse one that records none of the iterations."""
-    if given is None:
+    if schedule is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"ProfilerHook: schedule must be a mapping of {', '.join(SCHEDULE)}, not {as_repr(given)}")
-    for name, value in given.items():
+    if not isinstance(schedule, Mapping):
+        raise ConfigError(f"ProfilerHook: schedule must be a mapping of {', '.join(SCHEDULE)}, not {as_repr(schedule)}")
+    for name, value in schedule.items():
         check_choice("ProfilerHook: a key of schedule", name, SCHEDULE)
         check_int(f"ProfilerHook: schedule: {name}", value, least=SCHEDULE[name])
-    if "active" not in given:
+    if "active" not in schedule:
         raise ConfigError("ProfilerHook: schedule needs 'active', the number of iterations to record")
-    waits = sum(given.get(name, 0) for name in ("skip_first", "wait", "warmup"))
+    waits = sum(schedule.get(name, 0) for name in ("skip_first", "wait", "warmup"))
     if iterations is not None and waits >= iterations:
         raise ConfigError(
             f"ProfilerHook: the schedule records none of profile_times={iterations} iterations, because it first "
-            f"waits for {waits}; profile_times counts those, too: set it to at least {waits + given['active']}"
+            f"waits for {waits}; profile_times counts those, too: set it to at least {waits + schedule['active']}"
         )
-    return dict(given)
+    return dict(schedule)
 
 
-def _check_stages(given: Any) -> tuple[Stage, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise ConfigError(f"ProfilerHook: stages must be a list of {', '.join(STAGES)}, not {given!r}")
-    for stage in given:
+def _check_stages(stages: Any) -> tuple[Stage, ...]:
+    if isinstance(stages, str) or not isinstance(stages, Sequence) or not stages:
+        raise ConfigError(f"ProfilerHook: stages must be a list of {', '.join(STAGES)}, not {stages!r}")
+    for stage in stages:
         check_choice("ProfilerHook: stages", stage, STAGES)
-    return tuple(stage for stage in STAGES if stage in given)
+    return tuple(stage for stage in STAGES if stage in stages)

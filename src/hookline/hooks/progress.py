@@ -186,9 +186,11 @@ class ProgressHook(Hook):
         best, saved = self._best, False
         if self.monitor is None:
             try:
-                found = [each for entry in self._entries for each in entry.saved_as_best(runner)]
+                found = [checkpoint for entry in self._entries for checkpoint in entry.saved_as_best(runner)]
                 saved = bool(found)
-                self._saved = {each.monitor.name: each.value for each in found if each.value is not None}
+                self._saved = {
+                    checkpoint.monitor.name: checkpoint.value for checkpoint in found if checkpoint.value is not None
+                }
             except RuntimeError:  # a hook is just adding a metric: show what was shown before
                 saved = True
         if saved:

@@ -181,9 +181,9 @@ class PruningHook(Hook):
                 f"{self.monitor} needs '{direction}'; choose another study"
             )
         folder = str(real_path(runner.work_dir))
-        for each in reversed(study.get_trials(deepcopy=False)) if runner.iter else ():
-            if each.user_attrs.get(FOLDER) == folder and not each.state.is_finished():
-                found = studies.find_trial(study, each.number)
+        for frozen in reversed(study.get_trials(deepcopy=False)) if runner.iter else ():
+            if frozen.user_attrs.get(FOLDER) == folder and not frozen.state.is_finished():
+                found = studies.find_trial(study, frozen.number)
                 assert found is not None
                 return found
         trial: Trial = study.ask()

@@ -51,9 +51,9 @@ class DistSamplerSeedHook(Hook):
         self._set_epoch(runner, runner.epoch + 1)
 
     def _set_epoch(self, runner: Runner, epoch: int) -> None:
-        found = find_epoch_listener(runner.train_loop.dataloader)
-        if found is not None:
-            found.set_epoch(epoch)
+        listener = find_epoch_listener(runner.train_loop.dataloader)
+        if listener is not None:
+            listener.set_epoch(epoch)
 
 
 def find_epoch_listener(loader: Iterable[Any]) -> Any:
