@@ -51,7 +51,7 @@ def test_a_loader_that_differs_in_one_process_is_refused(
     done = run_case("refused", tmp_path, name)
     assert [found["code"] for found in done.ranks] == [6, 6]
     lines = done.ranks[1]["message"].splitlines()
-    assert lines[0] == f"{what} of rank 1 differs from that of rank 0, but all processes must train the same:"
+    assert lines[0] == f"{what} differs between rank 0 and rank 1, but all processes must train the same:"
     assert lines[1].startswith(f"  rank 0: {first}")
     assert lines[2].startswith(f"  rank 1: {second}")
     assert lines[3:] == (

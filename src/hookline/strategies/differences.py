@@ -12,7 +12,7 @@ def refuse_difference(what: str, first: str, value: str, rank: int, hint: str = 
     if value == first:
         return
     error = DistributedError(
-        f"{what} of rank {rank} differs from that of rank 0, but all processes must train the same:\n  "
+        f"{what} differs between rank 0 and rank {rank}, but all processes must train the same:\n  "
         + _difference(first, value, rank)
         + hint
     )
