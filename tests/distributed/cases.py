@@ -165,7 +165,7 @@ def bad_loss(folder: str) -> dict[str, Any]:
 
 
 #: Ways to wait for the other processes.
-TALKS: dict[str, Callable[[Runner], Any]] = {
+TALKS: dict[str, Callable[[Any], Any]] = {
     "barrier": lambda runner: torch.distributed.barrier(),
     "strategy": lambda runner: runner.strategy.gather(runner.iter),
     "group": lambda runner: torch.distributed.all_reduce(torch.ones(1), group=runner.strategy.group.agreement),

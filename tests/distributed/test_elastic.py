@@ -195,7 +195,7 @@ def test_a_signal_before_the_other_machines_have_come_ends_the_launcher(tmp_path
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = {"nnodes": "2", "node_rank": 0, "rdzv_endpoint": f"127.0.0.1:{port}"}
+    options: dict[str, Any] = {"nnodes": "2", "node_rank": 0, "rdzv_endpoint": f"127.0.0.1:{port}"}
     with launched(tmp_path, "shows", **options) as command:
         command.until(lambda: _listens(port))
         command.send(signal.SIGTERM)

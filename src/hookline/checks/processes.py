@@ -49,7 +49,7 @@ def refuse_static_graph(runner: Run) -> None:
             f"the strategy '{runner.strategy.name}': static_graph expects every backward pass to sync the gradients, "
             f"but accumulate={long[0]} holds this back inside a window; remove one of them"
         )
-        error.was_reported = True  # all processes raise it
+        error.was_reported = True  # type: ignore[attr-defined]  # all processes raise it
         raise error
 
 
