@@ -157,8 +157,9 @@ def test_a_slow_rank() -> None:
 
 def test_a_failed_and_a_killed_run_come_first() -> None:
     waits = {"train/time": curve([0.2] * 5), "train/data_time": curve([0.1] * 5)}
-    failed = judge(status="failed", warnings=[{"kind": "failure", "text": "DataError: no\nmore"}], curves=waits)
-    assert (failed["text"], failed["evidence"]) == ("The run failed at step 1,000.", ["DataError: no"])
+    text = "DataError: no\na\nb\nc\nd\ne"
+    failed = judge(status="failed", warnings=[{"kind": "failure", "step": 990, "text": text}], curves=waits)
+    assert (failed["text"], failed["evidence"]) == ("The run failed at step 990.", ["DataError: no", "c", "d", "e"])
     assert [other["kind"] for other in failed["others"]] == ["data"]
     killed = judge(status="killed", marks=[{"kind": "kill", "step": 1000}])
     assert killed["text"] == "The run was killed at step 1,000."

@@ -91,6 +91,7 @@ def _gather(folder: Path, points: int, exact: int = 0) -> tuple[dict[str, Any], 
     events, log = journal.read(folder), story.read_log(folder)
     status = story.status_of(folder, events, log) if is_own(folder) else "foreign"
     checkpoints = runs.read_checkpoints(folder)
+    steps = story.steps_of(events, columns, checkpoints)
     spent = costs.read_costs(folder)
     config, config_problem = _read_config(run)
     metrics = metrics_data(columns, points)
@@ -101,12 +102,12 @@ def _gather(folder: Path, points: int, exact: int = 0) -> tuple[dict[str, Any], 
         "sources": kinds,
         "status": status,
         "started": story.started_at(events, log),
-        "steps": max([columns.steps, *(each.step or 0 for each in checkpoints)]),
+        "steps": steps,
         "epochs": columns.epochs,
         "seconds": story.seconds_of(events, log),
         "metrics": metrics,
         "loss": find_loss([each["name"] for each in metrics]),
-        "marks": story.marks_of(events, checkpoints, log, status),
+        "marks": story.marks_of(events, checkpoints, log, status, steps),
         "checkpoints": [_checkpoint_data(each) for each in checkpoints],
         "hooks": spent,
         "plan": _plan_data(run, spent, without=() if _validates(events, status, metrics) else ("val",)),

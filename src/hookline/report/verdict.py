@@ -30,6 +30,8 @@ GROWTH, LEAST_BYTES, LEAST_TENSORS = 1.3, 64 << 20, 4 << 20
 HIGH, ABOVE_NOISE, WINDOW = 2.0, 10.0, 20
 #: A spike takes back at least this share of what the loss has fallen since the start.
 LOST_PROGRESS = 0.25
+#: Of the text of a failure, the first line is shown, and this many from its end: the hook, its file and line.
+LAST_LINES = 3
 #: The weight of a finding whose numbers are beyond all measure.
 HEAVIEST = 1e6
 
@@ -73,24 +75,25 @@ def _checked(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> list[str]:
 
 def judge_end(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding | None:
     """Find a run that failed or was killed."""
-    step = f"{data['steps']:,}"
     if data["status"] == "killed":
         kills = sum(mark["kind"] == "kill" for mark in data["marks"])
         in_total = f" It was killed {kills} times in total." if kills > 1 else ""
         return Finding(
             "killed",
-            f"The run was killed at step {step}.",
+            f"The run was killed at step {data['steps']:,}.",
             [f"Its process is gone, and events.jsonl records no end.{in_total}"],
             "Continue it with: hookline train CONFIG --resume. If it happens again, look for a lack of memory.",
             11.0,
         )
     if data["status"] != "failed":
         return None
-    failures = [each["text"] for each in data["warnings"] if each["kind"] == "failure"]
+    failure = next((each for each in reversed(data["warnings"]) if each["kind"] == "failure"), None)
+    step = failure["step"] if failure and failure["step"] is not None else data["steps"]
+    lines = failure["text"].splitlines() if failure else []
     return Finding(
         "failed",
-        f"The run failed at step {step}.",
-        [failures[-1].splitlines()[0]] if failures and failures[-1] else ["run.log has the reason."],
+        f"The run failed at step {step:,}.",
+        [lines[0], *lines[1:][-LAST_LINES:]] if lines else ["run.log has the reason."],
         "Fix the cause, and continue with: hookline train CONFIG --resume",
         11.0,
     )
