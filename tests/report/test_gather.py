@@ -256,7 +256,7 @@ def test_a_bad_loss_is_at_its_own_step_everywhere(tmp_path: Path, hooks: list[An
             for parameter in runner.model.parameters():
                 parameter.data.fill_(float("nan"))
 
-    with pytest.raises(NumericsError, match="iteration 5 "):
+    with pytest.raises(NumericsError, match="iteration 5"):
         runner.train()
     found = gather_run(tmp_path)
     assert (found["steps"], found["verdict"]["text"]) == (5, "The run failed at step 5.")

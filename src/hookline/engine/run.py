@@ -168,7 +168,7 @@ class Run(Host):
     @property
     def max_iters(self) -> int | None:
         """Return how many iterations there will be, if that is known."""
-        return self.loop_given.total_iters if self.loop_given is not None else None
+        return self.loop_given.last_iter(self.position) if self.loop_given is not None else None
 
     @property
     def max_passes(self) -> int | None:

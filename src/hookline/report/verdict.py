@@ -118,28 +118,41 @@ def judge_hooks(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding
     """Find the hook that takes the most time, if that is too much."""
     costs = data["hooks"] or {}
     total = _number(costs.get("seconds"))
-    hooks = [each for each in costs.get("hooks", ()) if isinstance(each, dict) and _number(each.get("seconds"))]
-    if not hooks or not total:
+    hooks = {str(each.get("name")): _repeated(each) for each in costs.get("hooks", ()) if isinstance(each, dict)}
+    spent = {name: sum(map(_seconds, points.values())) for name, points in hooks.items()}
+    slow = max(spent, key=spent.__getitem__, default="")
+    seconds = spent.get(slow, 0.0)
+    if not total or seconds / total < SLOW_HOOK or seconds < LEAST_SECONDS:
         return None
-    slow = max(hooks, key=lambda each: _number(each["seconds"]))
-    seconds = _number(slow["seconds"])
-    if seconds / total < SLOW_HOOK or seconds < LEAST_SECONDS:
-        return None
-    points = {str(name): each for name, each in dict(slow.get("points") or {}).items() if isinstance(each, dict)}
-    where = max(points, key=lambda name: _number(points[name].get("seconds")), default="")
-    numbers = points.get(where, {})
-    evidence = f"{as_duration(seconds)} of {as_duration(total)} in total"
-    if where:
-        mean, longest = _number(numbers.get("mean")), _number(numbers.get("longest"))
-        evidence += f", mostly at {where}: {mean * 1e3:.3g} ms per call, {longest * 1e3:.3g} ms at most"
+    where, numbers = max(hooks[slow].items(), key=lambda item: _seconds(item[1]))
+    mean, longest = _number(numbers.get("mean")), _number(numbers.get("longest"))
     return Finding(
         "hook",
-        f"The hook {slow.get('name')} takes {seconds / total:.0%} of the time.",
-        [f"{evidence}."],
-        f"Let {slow.get('name')} run less often (its interval, or @every), or make it cheaper. A budget warns early: "
-        "budget: 5%.",
+        f"The hook {slow} takes {seconds / total:.0%} of the time.",
+        [
+            f"{as_duration(seconds)} of {as_duration(total)} in total, mostly at {where}: {mean * 1e3:.3g} ms per call, "
+            f"{longest * 1e3:.3g} ms at most."
+        ],
+        f"Let {slow} run less often (its interval, or @every), or make it cheaper. A budget warns early: budget: 5%.",
         seconds / total,
     )
+
+
+def _repeated(hook: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the costs of a hook at each point where more than one call was measured.
+
+    Work that is done once, such as an import, cannot be done less often. One measured call shows nothing about others.
+    """
+    points = hook.get("points")
+    return {
+        str(name): each
+        for name, each in (points.items() if isinstance(points, dict) else ())
+        if isinstance(each, dict) and _number(each.get("measured", each.get("calls"))) > 1
+    }
+
+
+def _seconds(cost: Mapping[str, Any]) -> float:
+    return _number(cost.get("seconds"))
 
 
 def judge_saves(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding | None:
