@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from hookline.report.downsample import Curve, rounded
 from hookline.report.foreign import find_own_sources, find_sources, read_sources
 from hookline.report.images import Images, read_images
 from hookline.report.names import find_loss, place_of
-from hookline.report.records import Columns, read_lines
+from hookline.report.records import MOST_NAMES, Columns, read_lines
 from hookline.report.verdict import judge
 from hookline.rundir import journal, runs
 from hookline.rundir.comparison import find_rule, flatten
@@ -38,6 +39,8 @@ POINTS, LEAST, MOST = 80_000, 30, 1600
 EXACT, LEAST_EXACT = 4_000_000, 10_000
 #: The longest text of a config value that a page shows.
 LONGEST = 2000
+#: The warning about a run with too many metrics.
+TOO_MANY = f"there are more than {MOST_NAMES:,} metrics; the others are left out"
 #: The files that only hookline writes.
 OWN_FILES = ("run.log", "plan.txt", "last_checkpoint", costs.NAME, journal.NAME)
 
@@ -49,7 +52,17 @@ def gather(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> dic
         return as_page([gather_run(paths[0])])
     read = [_gather(each, POINTS // len(paths), max(EXACT // len(paths), LEAST_EXACT)) for each in paths]
     found = [data for data, _ in read]
+    _tell_apart(found)
     return as_page(found, compare(found, [curves for _, curves in read]))
+
+
+def _tell_apart(found: Sequence[dict[str, Any]]) -> None:
+    """Name runs after their paths if they have the same name, as in `a/logs` and `b/logs`."""
+    names = Counter(data["name"] for data in found)
+    base = os.path.commonpath([os.path.abspath(data["path"]) for data in found])
+    for data in found:
+        if names[data["name"]] > 1:
+            data["name"] = Path(os.path.relpath(data["path"], base)).as_posix()
 
 
 def records_size(folder: Path) -> int:
@@ -135,10 +148,14 @@ def _read_records(folder: Path, images: Images, exact: int) -> tuple[Columns, li
             problems.append(f"{RECORDS} cannot be read: {error.strerror or error}")
         if columns.bad_lines:
             problems.append(f"{RECORDS}: {columns.bad_lines} lines are not records, from line {columns.first_bad}")
+        if columns.has_more_names:
+            problems.append(TOO_MANY)
         if not read_images(folder, images):
             read_sources([each for each in sources if each.kind == "TensorBoard"], folder, images)
         return columns, ["JSONL"], problems
     columns, problems = read_sources(sources, folder, images, exact)
+    if columns.has_more_names:
+        problems.append(TOO_MANY)
     return columns, list(dict.fromkeys(each.kind for each in sources)), problems
 
 
