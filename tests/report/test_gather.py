@@ -53,7 +53,8 @@ def test_a_run_that_finished(tmp_path: Path) -> None:
     assert run["hooks"]["steps"] == 8
     assert [fact["label"] for fact in run["summary"]][:3] == ["steps", "duration", "time per step"]
     hook = run["plan"]["children"][0]["hooks"][0]
-    assert (hook["name"], hook["cost"]["calls"]) == ("RuntimeInfoHook", 1)
+    costs = {each["name"]: each["points"] for each in run["hooks"]["hooks"]}
+    assert (hook["name"], costs["RuntimeInfoHook"]["before_run"]["calls"]) == ("RuntimeInfoHook", 1)
 
 
 def test_a_run_that_failed_was_killed_and_was_resumed(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_a_run_of_an_earlier_version_has_its_log_and_its_checkpoints(tmp_path: P
         "hooks": [
             {
                 **{"name": "RuntimeInfoHook", "priority": "10", "every": "each time", "why": "priority from the class"},
-                **{"where": "", "cost": None},
+                "where": "",
             }
         ],
     }

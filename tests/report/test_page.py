@@ -113,12 +113,11 @@ def test_the_picture_of_the_plan_has_every_point_and_every_scope() -> None:
     assert scopes == set(SCOPES)
 
 
-def test_points_of_the_user_come_last_and_costs_are_added() -> None:
+def test_points_of_the_user_come_last() -> None:
     hook = {"name": "A", "priority": 50, "every": "each time", "why": "", "where": "a.py:1"}
     plan = {"points": [{"name": "after_render", "hooks": [hook]}, {"name": "around_run", "hooks": [hook]}]}
-    cost = {"calls": 1, "seconds": 2.0}
-    tree = draw(plan, {"A": {"after_render": cost}})
-    assert tree["children"][-1] == {"point": "after_render", "hooks": [{**hook, "priority": "50", "cost": cost}]}
+    tree = draw(plan)
+    assert tree["children"][-1] == {"point": "after_render", "hooks": [{**hook, "priority": "50"}]}
     assert [each["name"] for each in tree["around"]] == ["A"]
 
 

@@ -151,13 +151,13 @@ class CheckInvalidLossHook(Hook):
             self._fail(
                 loss,
                 f"{loss}, because the model's {odd[0]} became NaN in an earlier step, although the loss of that step "
-                "was finite; autograd's anomaly detection shows the line that such a gradient comes from"
+                "was finite; autograd's anomaly detection shows the line that such a gradient comes from",
             )
         if self.policy == "raise":
             self._fail(
                 loss,
                 f"{loss}; the optimizer step was not taken, so the weights are unchanged. Check the learning rate, the "
-                "data and the precision, or skip such batches with policy: skip"
+                "data and the precision, or skip such batches with policy: skip",
             )
         if self.policy == "skip":
             self._count(runner, loss)
@@ -174,7 +174,7 @@ class CheckInvalidLossHook(Hook):
             self._fail(
                 loss,
                 f"{loss}, after {self.max_skips} skipped batch{'es' * (self.max_skips > 1)} in a row (max_skips). "
-                "Check the learning rate, the data and the precision"
+                "Check the learning rate, the data and the precision",
             )
         self.skipped += 1
         self.skipped_at = loss.iteration

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: The most that is read of the end of run.log, in bytes.
 LOG_BYTES = 400_000
-#: The most marks and warnings that a page shows.
-MOST_MARKS, MOST_WARNINGS = 500, 200
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)")
 _RESUMED = re.compile(r"^resumed from .*?: .*?iter(?:ation)?s? (\d+)")
 
@@ -69,8 +67,7 @@ def marks_of(
 
     A run that was killed ends at `steps`, which may be later than its last event.
     """
-    marks = list(_marks_in(events, status, steps)) if events else _marks_elsewhere(checkpoints, log)
-    return marks[-MOST_MARKS:]
+    return list(_marks_in(events, status, steps)) if events else _marks_elsewhere(checkpoints, log)
 
 
 def _marks_in(events: Sequence[Mapping[str, Any]], status: str, steps: int) -> Any:
@@ -128,7 +125,7 @@ def warnings_of(events: Sequence[Mapping[str, Any]], log: Sequence[str]) -> list
                 found.append({"kind": "warning", "step": None, "text": text.removeprefix("warning: ")})
             elif text.startswith("ended: "):
                 found.append({"kind": "failure", "step": None, "text": text.removeprefix("ended: ")})
-    return found[-MOST_WARNINGS:]
+    return found
 
 
 def seconds_of(events: Sequence[Mapping[str, Any]], log: Sequence[str]) -> float | None:

@@ -18,6 +18,16 @@
       return mean / (1 - scale);
     });
   };
+  /* The means of neighbors, so that at most `most` are left: a line through every value of a noisy curve is a solid block. */
+  const thin = (x, y, most) => {
+    const size = Math.ceil(x.length / Math.max(most, 1)), steps = [], means = [];
+    for (let at = 0; at < x.length; at += size) {
+      const known = y.slice(at, at + size).filter((value) => value !== null);
+      steps.push(x[Math.min(at + (size >> 1), x.length - 1)]);
+      means.push(known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null);
+    }
+    return { x: steps, y: means };
+  };
   const positive = (values) => values.map((value) => (value !== null && value > 0 ? value : null));
 
   class Chart {
@@ -37,18 +47,18 @@
       return this.series.filter((each) => !state.hidden.has(each.run.id));
     }
 
-    /* The lines to draw: for each series the values, and with smoothing the smoothed values on top of pale ones. */
+    /* The lines to draw: for each series the values. With smoothing, or if there are more values than pixels, they are
+       pale, and a line of means is on top. The pointer shows one line of each series: `told`. */
     lines() {
       const found = [];
-      const weight = this.options.plain ? 0 : state.smoothing;
+      const weight = this.options.plain ? 0 : state.smoothing, width = this.box.clientWidth;
       for (const series of this.visible()) {
-        const metric = series.metric;
-        const raw = { series, x: metric.steps, y: metric.values, pale: weight > 0 };
-        found.push(raw);
-        if (weight > 0) {
-          const means = metric.means && metric.means.length > 1;
-          found.push({ series, x: means ? metric.mean_steps : metric.steps,
-            y: smooth(means ? metric.means : metric.values, weight), pale: false });
+        const metric = series.metric, means = metric.means && metric.means.length > 1;
+        const dense = means || metric.values.length > width, pale = weight > 0 || dense;
+        found.push({ series, x: metric.steps, y: metric.values, pale, told: weight === 0 });
+        if (pale) {
+          const x = means ? metric.mean_steps : metric.steps, y = smooth(means ? metric.means : metric.values, weight);
+          found.push({ series, ...(dense ? thin(x, y, width / 3) : { x, y }), pale: false, told: weight > 0 });
         }
       }
       if (this.isLog()) for (const line of found) line.y = positive(line.y);
@@ -87,7 +97,7 @@
           bind: { dblclick: () => () => { zoomTo(null); return null; } } },
         scales: {
           x: { time: false, range: (plot, min, max) => (state.zoom ? [min, max] : allSteps()) },
-          y: { distr: this.isLog() ? 3 : 1 },
+          y: { distr: this.isLog() ? 3 : 1, ...(this.options.zero && { range: (plot, min, max) => [0, max * 1.1 || 1] }) },
         },
         axes: [
           { ...axis, values: label, size: 34, incrs: [1, 2, 5].flatMap((n) => [...Array(10).keys()].map((e) => n * 10 ** e)) },
@@ -177,16 +187,17 @@
       const rows = [];
       let step = null;
       for (const line of this.drawn) {
-        if (!line.x.length || (line.pale && state.smoothing > 0)) continue;
+        if (!line.x.length || !line.told) continue;
         const index = nearest(line.x, at);
         if (step === null || Math.abs(line.x[index] - at) < Math.abs(step - at)) step = line.x[index];
-        rows.push([line.series, line.y[index]]);
+        rows.push([line.series, line.y[index], line.x[index]]);
       }
       const near = this.marks().filter((mark) => Math.abs(plot.valToPos(mark.step, "x") - left) < 6).slice(0, 4);
       this.tip.replaceChildren(
         el("div", { class: "tip-step" }, `step ${hl.number(step)}`),
-        ...rows.slice(0, TOOLTIP_ROWS).map(([series, value]) => el("div", {},
-          el("i", { style: { background: series.color() } }), series.label(), el("b", {}, hl.number(value)))),
+        ...rows.slice(0, TOOLTIP_ROWS).map(([series, value, own]) => el("div", {},
+          el("i", { style: { background: series.color() } }), series.label(), el("b", {}, hl.number(value)),
+          own !== step && el("span", { class: "tip-step" }, `at step ${hl.number(own)}`))),
         rows.length > TOOLTIP_ROWS ? el("div", {}, `and ${rows.length - TOOLTIP_ROWS} more`) : "",
         ...near.map((mark) => el("div", { class: "tip-mark" }, mark.text)));
       this.tip.hidden = false;
@@ -223,15 +234,13 @@
     return Math.abs(steps[high] - at) < Math.abs(steps[low] - at) ? high : low;
   };
 
-  /* The steps of all visible runs: charts below each other are easy to compare if they begin and end at the same step. */
+  /* The steps of all visible runs, and of their marks: charts below each other are easy to compare if they begin and end at the same step. */
   const allSteps = () => {
     let low = Infinity, high = -Infinity;
+    const include = (first, last) => { low = Math.min(low, first); high = Math.max(high, last); };
     for (const run of hl.visibleRuns()) {
-      for (const { steps } of run.metrics) {
-        if (!steps.length) continue;
-        low = Math.min(low, steps[0]);
-        high = Math.max(high, steps[steps.length - 1]);
-      }
+      for (const { steps } of run.metrics) if (steps.length) include(steps[0], steps[steps.length - 1]);
+      for (const { step } of run.marks || []) include(step, step); // a run may fail after its last record
     }
     return low < high ? [low, high] : [(Number.isFinite(low) ? low : 0) - 1, (Number.isFinite(high) ? high : 0) + 1];
   };
