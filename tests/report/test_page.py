@@ -4,15 +4,19 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hookline.errors import StorageError
 from hookline.plan.points import POINTS, SCOPES
+from hookline.report.gather import gather
 from hookline.report.images import MOST_STEPS, Images
-from hookline.report.page import SCRIPTS, as_json, make_page, read_static, write_page
+from hookline.report.page import SCRIPTS, as_json, make_page, pack, read_static, write_page
 from hookline.report.plan_picture import LOOP, draw, from_text
+from hookline.testing import toy_runner
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -134,3 +138,47 @@ def test_a_text_of_a_plan_is_read_back() -> None:
     ]
     assert found[1]["hooks"][0]["every"] == "every 10 iterations"
     assert from_text("x" * 10_000 + "\n" + " " * 5000)["points"] == []
+
+
+def test_what_runs_have_in_common_is_in_a_page_once() -> None:
+    def run(lr: str) -> dict[str, Any]:
+        metrics = [{"name": name, "steps": [1, 2], "values": [3, 4], "means": [5], "mean_steps": [1]} for name in "ab"]
+        plan = {"scope": "run", "around": [], "children": []}
+        return {
+            "plan": plan,
+            "config": [["lr", lr], ["seed", "0"]],
+            "environment": [["torch", "2"]],
+            "metrics": metrics,
+        }
+
+    data = {"title": "", "runs": [run("0.1"), run("0.2"), {**run("0.1"), "plan": None}]}
+    packed = json.loads(as_json(pack(data)))
+    of = [None, *packed["shared"]]
+    assert sorted(map(str, packed["shared"])) == sorted(
+        map(str, [data["runs"][0]["plan"], ["lr", "0.1"], ["lr", "0.2"], ["seed", "0"], ["torch", "2"], [1, 2], [1]])
+    )
+    for run_packed, whole in zip(packed["runs"], data["runs"], strict=True):
+        plan = run_packed["plan"]
+        assert (None if plan is None else of[plan + 1]) == whole["plan"]
+        assert [of[place + 1] for place in run_packed["config"]] == whole["config"]
+        assert [of[metric["steps"] + 1] for metric in run_packed["metrics"]] == [[1, 2], [1, 2]]
+    assert data["runs"][0]["config"] == [["lr", "0.1"], ["seed", "0"]]
+
+
+def test_a_page_of_100_runs_has_at_most_3_mb_and_a_page_of_one_half_of_one(tmp_path: Path) -> None:
+    toy_runner(work_dir=tmp_path / "0", max_epochs=20, config={f"key{n}": {"a": n} for n in range(50)}).train()
+    picture = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(6000)).decode()
+    images = [{"name": f"image {n}", "step": step, "png": picture} for n in range(4) for step in range(10)]
+    (tmp_path / "0" / "images.jsonl").write_text("".join(json.dumps(image) + "\n" for image in images))
+    records = [{"step": step, **{f"train/m{n}": 1 / (step + n) for n in range(10)}} for step in range(1, 201)]
+    (tmp_path / "0" / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with open(tmp_path / "0" / "run.log", "a") as log, open(tmp_path / "0" / "events.jsonl", "a") as events:
+        for number in range(300):
+            log.write(f"2026-01-02 03:04:05  {number:05} {'x' * 100}\n")
+            warning = {"time": 2e9, "step": number, "epoch": 0, "kind": "warning", "text": f"{number:05} {'y' * 200}"}
+            events.write(json.dumps(warning) + "\n")
+    for number in range(1, 100):
+        shutil.copytree(tmp_path / "0", tmp_path / str(number), ignore=shutil.ignore_patterns("*.pth"))
+    folders = [tmp_path / str(number) for number in range(100)]
+    assert len(make_page(gather(*folders))) < 3e6
+    assert len(make_page(gather(folders[0]))) < 0.5e6

@@ -130,8 +130,8 @@ def judge_hooks(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding
         "hook",
         f"The hook {slow} takes {seconds / total:.0%} of the time.",
         [
-            f"{as_duration(seconds)} of {as_duration(total)} in total, mostly at {where}: {mean * 1e3:.3g} ms per call, "
-            f"{longest * 1e3:.3g} ms at most."
+            f"{as_duration(seconds)} of {as_duration(total)} in total, mostly at {where}: {mean * 1e3:.3g} ms per "
+            f"call, {longest * 1e3:.3g} ms at most."
         ],
         f"Let {slow} run less often (its interval, or @every), or make it cheaper. A budget warns early: budget: 5%.",
         seconds / total,

@@ -3,6 +3,8 @@
 (() => {
   const hl = window.hookline, el = hl.el, state = hl.state;
   const FIRST = 24, HEIGHT = 250, TOOLTIP_ROWS = 14;
+  /* In a dense curve, each mean stands for this many pixels. */
+  const PIXELS = 3;
   let charts = [];
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) entry.target.chart.build();
@@ -18,9 +20,16 @@
       return mean / (1 - scale);
     });
   };
-  /* The means of neighbors, so that at most `most` are left: a line through every value of a noisy curve is a solid block. */
-  const thin = (x, y, most) => {
-    const size = Math.ceil(x.length / Math.max(most, 1)), steps = [], means = [];
+  /* How many of the shown values there are per pixel. */
+  const density = (steps, width) => {
+    const [low, high] = state.zoom ? [state.zoom.min, state.zoom.max] : allSteps();
+    const shown = steps.filter((step) => step >= low && step <= high);
+    return shown.length < 2 ? 0 : (shown.length / Math.max(shown[shown.length - 1] - shown[0], 1)) * ((high - low) / width);
+  };
+
+  /* The means of neighbors, some at a time: a line through every value of a long noisy curve is a solid block. */
+  const thin = (x, y, size) => {
+    const steps = [], means = [];
     for (let at = 0; at < x.length; at += size) {
       const known = y.slice(at, at + size).filter((value) => value !== null);
       steps.push(x[Math.min(at + (size >> 1), x.length - 1)]);
@@ -51,14 +60,17 @@
        pale, and a line of means is on top. The pointer shows one line of each series: `told`. */
     lines() {
       const found = [];
-      const weight = this.options.plain ? 0 : state.smoothing, width = this.box.clientWidth;
+      const weight = this.options.plain ? 0 : state.smoothing, width = Math.max(this.box.clientWidth, 120);
+      this.isDense = false;
       for (const series of this.visible()) {
         const metric = series.metric, means = metric.means && metric.means.length > 1;
-        const dense = means || metric.values.length > width, pale = weight > 0 || dense;
+        const dense = means || density(metric.steps, width) > 1, pale = weight > 0 || dense;
         found.push({ series, x: metric.steps, y: metric.values, pale, told: weight === 0 });
         if (pale) {
           const x = means ? metric.mean_steps : metric.steps, y = smooth(means ? metric.means : metric.values, weight);
-          found.push({ series, ...(dense ? thin(x, y, width / 3) : { x, y }), pale: false, told: weight > 0 });
+          const size = dense ? Math.ceil(PIXELS * density(x, width)) : 1;
+          found.push({ series, ...(size > 1 ? thin(x, y, size) : { x, y }), pale: false, told: weight > 0 });
+          this.isDense = this.isDense || dense;
         }
       }
       if (this.isLog()) for (const line of found) line.y = positive(line.y);
@@ -73,9 +85,9 @@
     build() {
       if (this.plot || !this.box.isConnected) return;
       seen.unobserve(this.box);
-      this.drawLegend();
       const lines = this.lines();
       this.drawn = lines;
+      this.drawLegend();
       const tables = lines.filter((line) => line.x.length).map((line) => [line.x, line.y]);
       if (!tables.length) {
         this.box.replaceChildren(el("p", { class: "empty" }, "No values."));
@@ -121,12 +133,12 @@
       const color = line.series.color();
       const single = line.x.length < 3 || line.x.length * 14 < this.box.clientWidth;
       return {
-        stroke: line.pale ? color + (color.startsWith("#") ? "40" : "") : color,
-        alpha: line.pale && !color.startsWith("#") ? 0.3 : 1,
-        width: line.pale ? 1 : 1.8,
+        stroke: line.pale ? color + (color.startsWith("#") ? "66" : "") : color,
+        alpha: line.pale && !color.startsWith("#") ? 0.4 : 1,
+        width: line.pale ? 1.25 : line.told ? 1.8 : 2.4,
         dash: line.series.dash(),
         fill: line.series.fill ? color + "30" : undefined,
-        points: { show: single && !line.pale, size: 5, fill: color },
+        points: { show: single && !line.pale && line.told, size: 5, fill: color },
         spanGaps: false,
       };
     }
@@ -136,7 +148,7 @@
         el("span", { class: "legend-entry" + (series.dash() ? ` ${series.dash()[0] > 4 ? "dashed" : "dotted"}` : "") },
           el("i", { style: { borderColor: series.color() } }), series.label()));
       const more = this.visible().length - entries.length;
-      this.legend.replaceChildren(...entries, more > 0 ? `and ${more} more` : "");
+      this.legend.replaceChildren(...entries, more > 0 ? `and ${more} more` : "", this.isDense ? "means over pale values" : "");
     }
 
     /* The marks of the run: only of one run at a time, otherwise nobody could read them. */
@@ -252,6 +264,7 @@
       const steps = chart.plot.data[0];
       chart.plot.setScale("x", range || { min: steps[0], max: steps[steps.length - 1] });
     }
+    requestAnimationFrame(() => charts.forEach((chart) => { if (chart.isDense) chart.rebuild(); }));
     document.querySelectorAll("[data-resets-zoom]").forEach((button) => { button.disabled = !range; });
   };
 

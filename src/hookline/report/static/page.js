@@ -14,21 +14,17 @@
     on: { toggle: (event) => state.open.set(name, event.target.open) } }, el("summary", {}, title), content);
 
   const THEMES = ["auto", "light", "dark"];
-  const setTheme = (theme) => {
-    state.theme = theme;
-    showTheme(theme);
-  };
   const showTheme = (theme) => {
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    hl.charts.rebuild();
+    hl.redraw();
   };
 
   const header = () => {
     const data = hl.data, run = data.runs.length === 1 ? data.runs[0] : null;
     const theme = el("button", { id: "theme", title: "Switch between automatic, light and dark colors", on: { click: () => {
-      setTheme(THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length]);
-      hl.redraw();
+      state.theme = THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length];
+      showTheme(state.theme);
     } } }, "Colors: " + state.theme);
     const facts = [run && run.path, run && run.started && `started ${run.started}`,
       run && run.sources.length && run.status === "foreign" && `read from ${run.sources.join(", ")}`,
@@ -314,10 +310,10 @@
     return !unknown;
   };
 
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => hl.charts.rebuild());
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => hl.redraw());
   window.addEventListener("beforeprint", () => {
-    document.querySelectorAll("details").forEach((each) => { each.open = true; });
     showTheme("light"); // paper is white
+    document.querySelectorAll("details").forEach((each) => { each.open = true; });
     hl.charts.buildAll();
   });
   window.addEventListener("afterprint", () => showTheme(state.theme));
