@@ -269,7 +269,14 @@ def test_a_run_that_resumes_with_fewer_batches_ends_at_its_last_iteration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     toy_runner(work_dir=tmp_path, batches=6, max_epochs=2, val=None).train()
-    parts = {"work_dir": tmp_path, "batches": 2, "max_epochs": 4, "val": None, "resume": True, "keep": "config"}
+    parts: dict[str, Any] = {
+        "work_dir": tmp_path,
+        "batches": 2,
+        "max_epochs": 4,
+        "val": None,
+        "resume": True,
+        "keep": "config",
+    }
     pictures, runner = watched(ProgressHook(), monkeypatch, **parts)
     etas: list[float] = []
     runner.on("after_train_iter", priority=100)(lambda runner: etas.append(runner.hub.get_info("eta")))

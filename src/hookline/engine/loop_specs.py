@@ -103,16 +103,6 @@ class TrainLoop:
             return self.max_iters
         return self.length * (self.max_epochs or 0) if self.length is not None else None
 
-    def last_iter(self, at: Position) -> int | None:
-        """Return the iteration at which training ends, if that is known.
-
-        In a resumed run, earlier epochs may have had another number of batches.
-        """
-        if not self.by_epoch or self.length is None:
-            return self.max_iters
-        later = (self.max_epochs or 0) - at.epoch - 1
-        return at.iter + (max(self.length - at.batch, 0) + later * self.length if later >= 0 else 0)
-
     @property
     def total_passes(self) -> int | None:
         """Return how many passes over the data there will be, also when training by iterations, if that is known."""

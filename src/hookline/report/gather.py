@@ -34,7 +34,7 @@ from hookline.rundir.comparison import find_rule, flatten
 from hookline.rundir.names import RECORDS
 
 #: The number of points of all curves of a page together, and of a single curve at least and at most.
-POINTS, LEAST, MOST = 80_000, 30, 1600
+POINTS, LEAST, MOST = 60_000, 30, 1600
 #: The most marks, warnings and lines of the log of all runs of a page together, and of one run at least.
 MARKS, WARNINGS, LINES, LEAST_TEXTS = 500, 200, 100, 10
 #: The number of losses that are compared one by one, of all runs together and of one run at least.
