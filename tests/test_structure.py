@@ -16,7 +16,7 @@ MOST = {
     "modules in engine/": 13,
     "source files over 400 lines": 9,
     "requests: Any in strategies": 0,
-    "modules in the largest import cycle": 70,
+    "modules in the largest import cycle": 9,
 }
 
 

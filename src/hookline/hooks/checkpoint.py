@@ -18,8 +18,8 @@ from hookline.common.monitor import AUTO, BestCheckpoint, monitor
 from hookline.common.numbers import as_number, as_repr
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hooks.best import Best, check_rules, refuse_without_best, remove_others
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

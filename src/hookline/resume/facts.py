@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.checks import is_finite
-from hookline.plan.hook import Hook
+from hookline.plan.hook import BaseHook
 from hookline.state.host import CustomPart
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _values_of(scheduler: LRScheduler, prefix: str = "") -> dict[str, Any]:
 
 def parameters_of(entry: Entry) -> dict[str, Any]:
     """Return the plain parameters of a hook: those that it was built with, or else its attributes of these names."""
-    if not isinstance(entry.hook, Hook):
+    if not isinstance(entry.hook, BaseHook):
         return {}
     kind: Any = type(entry.hook)
     known = _parameters(kind)

@@ -15,19 +15,18 @@ from hookline.resume.contract import RunContract
 
 if TYPE_CHECKING:
     from hookline.resume.start import Start
-    from hookline.runner.runner import Runner
 
 
 class RunnerHost(Run):
     """Runs what a Runner was given."""
 
-    #: The object that hooks see.
-    runner: Runner
+    #: The Runner, which hooks see. A dialect narrows the type.
+    runner: Any
     start: Start
     #: The rules for continuing from a checkpoint. A dialect may replace them.
     contract_class: ClassVar[type[RunContract]] = RunContract
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Any) -> None:
         self.runner = runner
 
     def train(self) -> None:

@@ -61,8 +61,8 @@ from hookline.writers.router import Writers
 if TYPE_CHECKING:
     from hookline.optim.optims import Optims
     from hookline.plan.costs import Cost
-    from hookline.plan.hook import Hook
     from hookline.resume.report import Resumption
+    from hookline.runner.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
 

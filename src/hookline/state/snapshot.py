@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-import hookline
 from hookline.checkpoint import frozen
 from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of, with_versions
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
+from hookline.common.version import VERSION
 from hookline.errors import HookError, HooklineError, StorageError
 from hookline.plan.plan import is_custom
 from hookline.strategies import Single, Strategy
@@ -113,7 +113,7 @@ def _misfits_now(host: Host, checkpoint: Mapping[str, Any]) -> list[str]:
 def environment() -> dict[str, Any]:
     """Return facts about this process: versions, threads, the time."""
     return {
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "format": FORMAT,
         "torch": str(torch.__version__),
         "numpy": np.__version__,

@@ -17,7 +17,7 @@ from hookline.errors import ConfigError, blame
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.callers import failing_call
 from hookline.plan.costs import Cost
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 from hookline.runner.host import RunnerHost
 from hookline.runner.runner import Runner
 from hookline.state.host import Host
