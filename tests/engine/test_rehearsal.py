@@ -273,7 +273,7 @@ def interrupted(folder: Path, at: int | None, resume: bool = False) -> Runner:
 
 def everything(runner: Runner) -> str:
     """Return the whole state as text."""
-    states = {name: part.state_dict() for name, part in runner._host.parts.items() if name != "writers"}
+    states = {name: part.state_dict() for name, part in runner._host.contents.parts.items() if name != "writers"}
     return str(states)
 
 

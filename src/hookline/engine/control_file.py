@@ -67,8 +67,8 @@ def _listen(host: Host, inbox: control.Inbox, over: threading.Event) -> None:
 def take_orders(host: Host) -> None:
     """Turn the orders that have come into requests."""
     for order in host.requests.take_orders():
-        if why := host.refusal(order.action):
-            _refuse(host, order, why)
+        if order.action == "validate" and not host.evaluation.possible:
+            _refuse(host, order, "the run has no validation")
         else:
             _request(host, order)
 

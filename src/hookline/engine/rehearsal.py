@@ -18,7 +18,7 @@ from hookline.checkpoint.copies import Copies
 from hookline.errors import StorageError
 from hookline.plan.plan import is_custom
 from hookline.state import hook_states
-from hookline.state.host import CustomPart
+from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
     from hookline.plan.plan import Entry
@@ -46,7 +46,7 @@ class BeforeValidation:
             {
                 "parts": {
                     name: part.state_dict()
-                    for name, part in host.parts.items()
+                    for name, part in host.contents.parts.items()
                     if name in CHANGED or isinstance(part, CustomPart)
                 },
                 "hooks": dict.fromkeys(entry.name for entry in hooks) | hook_states.collect(hooks),

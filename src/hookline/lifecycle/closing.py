@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.rundir.names import LOG
 
 if TYPE_CHECKING:
+    from hookline.lifecycle.stages import Stages
     from hookline.state.host import Host
 
 
@@ -19,7 +20,7 @@ class Closing:
 
 
 @contextmanager
-def telling_hooks(host: Host) -> Iterator[Closing]:
+def telling_hooks(host: Host, stages: Stages) -> Iterator[Closing]:
     """Call `when_closed` of the hooks at the end, whatever happens. The run is over: a failure is only a warning.
 
     If one of several processes fails, the hooks are not called: a launcher soon ends the others, which would then have
@@ -39,7 +40,7 @@ def telling_hooks(host: Host) -> Iterator[Closing]:
                 if host.strategy.is_main or not entry.alone:
                     _tell(host, entry.name, getattr(entry.hook, "when_closed", None), host.plan.host)
             if host.strategy.is_main:
-                _tell(host, type(host).__name__, type(host).when_closed, host)
+                _tell(host, type(host).__name__, type(stages).when_closed, stages)
 
 
 def _tell(host: Host, name: str, call: Callable[[Any], None] | None, run: Any) -> None:

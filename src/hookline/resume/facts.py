@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hookline.common.checks import is_finite
 from hookline.plan.hook import BaseHook
-from hookline.state.host import CustomPart
+from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
@@ -48,7 +48,7 @@ def asked(runner: Run) -> dict[str, Any]:
         "clip": {name: None if optim.clip is None else str(optim.clip) for name, optim in runner.optims.items()},
         "schedules": {name: [schedule_of(each) for each in optim.schedulers] for name, optim in runner.optims.items()},
         "hooks": {entry.name: parameters_of(entry) for entry in runner.plan},
-        "parts": [name for name, part in runner.parts.items() if isinstance(part, CustomPart)],
+        "parts": [name for name, part in runner.contents.parts.items() if isinstance(part, CustomPart)],
     }
 
 

@@ -42,18 +42,20 @@ from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
 from hookline.resume import report as resuming
 from hookline.resume.start import Start
-from hookline.run.keep import parse_keep, refuse_without_resume
+from hookline.run.current import Current
+from hookline.run.keep import Choices, parse_keep, refuse_without_resume
 from hookline.run.position import Position
 from hookline.run.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
 from hookline.rundir.archive import RESERVED
 from hookline.runner import registration
+from hookline.runner.contents import RunContents
 from hookline.runner.host import RunnerHost
+from hookline.runner.stages import RunStages
 from hookline.runner.summary import Summary, summarize
 from hookline.screen.notebook import hide_result
 from hookline.screen.terminal import Terminal
-from hookline.state.host import CustomPart, Verb
+from hookline.state.contents import CustomPart
 from hookline.state.loading import Loading
-from hookline.state.parts import parts_of
 from hookline.state.saving import Saving
 from hookline.strategies import Strategy, pick
 from hookline.writers.router import Writers
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from hookline.plan.costs import Cost
     from hookline.resume.report import Resumption
     from hookline.runner.hook import Hook
+    from hookline.state.host import Verb
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -158,12 +161,10 @@ class Runner:
         host.seed = seed
         host.work_dir = Path(work_dir)
         host.experiment_name = experiment_name or escaped(real_path(host.work_dir).name)
-        host.load_from, host.resume = load_from, resume or launched.must_resume()
-        host.keep = parse_keep(keep)
-        if not host.resume:
-            refuse_without_resume(host.keep)
-        host.asked = {}
-        host.config = config
+        choices = Choices(resume or launched.must_resume(), load_from, parse_keep(keep))
+        if not choices.resume:
+            refuse_without_resume(choices.keep)
+        host.config, host.asked = config, {}
         host.trial_batch = trial_batch
 
         host.loop_given = train
@@ -172,19 +173,19 @@ class Runner:
         host.share_data()
         host.use_optims(optim)
 
-        host.position = Position()
+        host.position, host.current = Position(), Current()
         host.requests = Requests()
         host.hub = MessageHub()
         host.terminal = Terminal(quiet or not host.strategy.is_main)
-        host.writers = Writers(
+        host.records = host.writers = Writers(
             [registration.writer(given) for given in writers], main=host.strategy.is_main, reserved=RESERVED
         )
         host.saving, host.loading = Saving(host), Loading(host)
-        host.parts = parts_of(host)
+        host.contents = contents = RunContents(host)
         host.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))
         registration.register_all(host.plan, default_hooks, custom_hooks)
-        host.evaluation = host._new_evaluation()
-        host.start = Start(host, host.contract_class(host))
+        host.begin_evaluations()
+        host.start, host.stages = Start(host, host.contract_class(host, choices)), RunStages(host, contents)
 
     def __repr__(self) -> str:
         position, of = self._host.position, f" of {self.max_iters}" if self.max_iters is not None else ""
@@ -223,7 +224,7 @@ class Runner:
         Nothing is loaded and nothing is written. A resume that would be refused raises the same error here. If not
         `decided`, what the user has to decide is a part of the report instead.
         """
-        return resuming.preview(self._host, self._host.start, decided)
+        return resuming.preview(self._host, self._host.start, self._host.stages.prepare, decided)
 
     def val(self) -> dict[str, Any]:
         """Validate once, and return the metrics."""
@@ -365,13 +366,14 @@ class Runner:
 
     def add_part(self, name: str, part: Any) -> None:
         """Save and restore one more object with every checkpoint: anything with `state_dict` and `load_state_dict`."""
-        if name in self._host.parts or name in ("meta", "ranks", "shards"):
+        parts = self._host.contents.parts
+        if name in parts or name in ("meta", "ranks", "shards"):
             raise ConfigError(f"checkpoints already have a part '{name}'; choose another name")
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):
                 raise ConfigError(f"the part '{name}' ({type(part).__name__}) has no method {method}")
-        late = {key: self._host.parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
-        self._host.parts |= {name: CustomPart(part), **late}
+        late = {key: parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
+        parts |= {name: CustomPart(part), **late}
 
     @property
     def hooks(self) -> Hooks:
@@ -411,7 +413,7 @@ class Runner:
 
     def trained_names(self) -> Collection[str]:
         """Return the names of the parameters that require gradients and that an optimizer has."""
-        return self._host.trained_names()
+        return self._host.contents.trained_names()
 
     def check_loss(self, since: int | None = None) -> None:
         """End the run if a recorded loss is NaN or Inf, before it is logged like a normal result.
@@ -480,19 +482,21 @@ class Runner:
     # -- the current iteration
 
     data_batch: Any = forwarded(
-        "_host.data_batch", "Return the current batch. A `before_..._iter` may replace it.", settable=True
+        "_host.current.batch", "Return the current batch. A `before_..._iter` may replace it.", settable=True
     )
     batch_weight: float | None = forwarded(
-        "_host.batch_weight", "Return the samples of the batch relative to a usual one; None if all have a usual one."
+        "_host.current.weight", "Return the samples of the batch relative to a usual one; None if all have a usual one."
     )
-    ends_epoch: bool = forwarded("_host.ends_epoch", "Return whether the current batch is the last one of its pass.")
+    ends_epoch: bool = forwarded(
+        "_host.current.ends_epoch", "Return whether the current batch is the last one of its pass."
+    )
     ends_window: bool = forwarded(
-        "_host.ends_window", "Return whether an accumulation window has to end with the current batch."
+        "_host.current.ends_window", "Return whether an accumulation window has to end with the current batch."
     )
     accumulating: bool = forwarded(
         "_host.optims.accumulating", "Return whether an accumulation window is open, so that requests wait for its end."
     )
-    eval_loop: EvalLoop | None = forwarded("_host.evaluation.current", "Return the evaluation loop that is running.")
+    eval_loop: EvalLoop | None = forwarded("_host.evaluation.running", "Return the evaluation loop that is running.")
     skipped: str = forwarded("_host.requests.skip", "Return why the current step is skipped; empty if it is not.")
     stopped: Stop = forwarded(
         "_host.requests.stopped", "Return why training was stopped early, and by which hook; false if it was not."

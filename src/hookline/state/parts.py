@@ -34,7 +34,7 @@ from hookline.plan.plan import is_custom
 from hookline.run.position import Position
 from hookline.run.requests import Requests
 from hookline.state import hook_states
-from hookline.state.host import HostPart, Part
+from hookline.state.contents import HostPart, Part
 
 if TYPE_CHECKING:
     from hookline.data.batches import Batches
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from hookline.optim.optims import Optims
     from hookline.record.hub import MessageHub
     from hookline.screen.terminal import Terminal
+    from hookline.state.contents import Contents
     from hookline.state.loading import Loading
     from hookline.strategies import Strategy
     from hookline.writers.router import Writers
@@ -57,6 +58,8 @@ class Trained(Protocol):
     strategy: Strategy
     terminal: Terminal
     loading: Loading
+    position: Position
+    contents: Contents
     hub: MessageHub
     writers: Writers
     optims: Optims
@@ -68,19 +71,12 @@ class Trained(Protocol):
         """Return the user's module."""
 
     @property
-    def iter(self) -> int:
-        """Return the number of finished iterations."""
-
-    @property
     def train_loop(self) -> Length:
         """Return the training loop."""
 
     @property
     def batches(self) -> Batches | None:
         """Return the pass over the training data that is running."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the `meta` of a checkpoint."""
 
 
 def parts_of(runner: Trained) -> dict[str, Part]:
@@ -328,7 +324,7 @@ class PositionPart(RunnerPart, CountersPart):
 
     def _other_shares(self, state: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
         """Refuse another number of processes inside an epoch, unless all of them together take the same batches."""
-        now = self._runner.facts()
+        now = self._runner.contents.facts()
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
         saved = f"the data: the checkpoint was saved by {processes(then['world_size'])} in the middle of an epoch"
@@ -460,7 +456,7 @@ class WritersPart(RunnerPart):
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Let each writer continue at its saved position. A writer without a state starts from scratch."""
-        self._runner.writers.load_state_dict(state or {}, self._runner.iter)
+        self._runner.writers.load_state_dict(state or {}, self._runner.position.iter)
 
 
 class MetricsPart(RunnerPart):
@@ -553,7 +549,7 @@ class RandomPart(HostPart):
         if state is not None:
             rng.restore(state)
         elif (seed := checkpoint["meta"].get("seed")) is not None:
-            rng.seed_everything(mix(seed, self._host.strategy.rank, self._host.iter))
+            rng.seed_everything(mix(seed, self._host.strategy.rank, self._host.position.iter))
 
     def malformed(self, state: Any) -> list[str]:
         """Expect the states of known generators."""

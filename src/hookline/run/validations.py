@@ -1,0 +1,50 @@
+"""Validations: those of a host, as the handling of requests sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookline.run.requests import Requests
+
+
+class Validations:
+    """The validations of a host that has none."""
+
+    @property
+    def possible(self) -> bool:
+        """Return whether there is a validation to run."""
+        return False
+
+    def run_if_due(self) -> bool:
+        """Run a validation if one is due or was requested, and return whether it did."""
+        return False
+
+    def remember(self) -> None:
+        """Remember a validation that is due inside an accumulation window, to be run at the end of the window."""
+
+    def rewind(self, states: dict[str, Any]) -> None:
+        """Replace states that half a validation has changed: a resumed run repeats it."""
+
+
+class RequestedValidations(Validations):
+    """The validations of a host whose own loop or hooks run those that are due: here, those that were requested."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def due(self) -> bool:
+        """Return whether a validation was requested."""
+        return self._requests.validate and self.possible
+
+    def validate(self) -> None:
+        """Run a validation now."""
+        raise NotImplementedError
+
+    def run_if_due(self) -> bool:
+        """Run a validation that was requested, and return whether it did."""
+        if not self.due():
+            return False
+        self._requests.validate = False
+        self.validate()
+        return True
