@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.engine.loops import end_if_signaled, evaluate
-from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_validation
 from hookline.errors import DistributedError
 from hookline.run.validations import Validations
+from hookline.state.before_validation import BeforeValidation, Interrupted, before_validation
 
 if TYPE_CHECKING:
     from hookline.engine.compute import Compute

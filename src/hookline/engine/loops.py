@@ -20,13 +20,12 @@ from torch import Tensor
 
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
-from hookline.engine import control_file
 from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
-from hookline.run import signals
+from hookline.run import orders, signals
 
 if TYPE_CHECKING:
     from torch import nn
@@ -163,12 +162,12 @@ def handle_requests(host: Host) -> None:
         host.saving.save_in_window()
         return
     if requests.orders:
-        control_file.take_orders(host)
+        orders.take_orders(requests, host.journal.note, host.evaluation.possible)
     host.strategy.agree(requests, now=host.position.batch == 0)
     if requests.pending:
         stop_and_save(host)
     if not requests.stopped and host.evaluation.run_if_due():
-        control_file.answer(host, "validate")
+        orders.answer(requests, host.journal.note, "validate")
         if requests.skip:  # a skip applies only to the iteration in which it was requested
             clear_skip(host)
         host.strategy.agree(requests, now=True)
@@ -188,7 +187,7 @@ def stop_and_save(host: Host) -> None:
     if stop:
         host.terminal.say(f"stopped{f' by {stop.by}' if stop.by else ''}: {stop.reason}")
         host.journal.note("stop", reason=stop.reason, by=stop.by)
-        control_file.answer(host, "stop_after_step", "stop_after_epoch")
+        orders.answer(requests, host.journal.note, "stop_after_step", "stop_after_epoch")
     requests.settle()
     if requests.saves:
         writes = requests.files_wanted

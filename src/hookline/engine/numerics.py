@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hookline.errors import NumericsError
-from hookline.record.hub import read_numbers
+from hookline.record.history import read_numbers
 from hookline.state.finite import check_weights_are_finite
 
 KEPT = 100  # losses that wait for a check

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hookline.optim.optim import Optim
     from hookline.record.hub import MessageHub
     from hookline.run.position import Position, Span
-    from hookline.run.requests import SaveRequest
+    from hookline.run.save_request import SaveRequest
     from hookline.writers.router import Writers
 
 

@@ -12,7 +12,7 @@ from hookline.common.monitor import BestSoFar
 from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number, as_time
 from hookline.errors import ConfigError
-from hookline.record.hub import KEPT, mean_of
+from hookline.record.history import KEPT, mean_of
 from hookline.runner.hook import Hook
 from hookline.screen.display import Bar, Picture
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hookline.plan.costs import Cost
-from hookline.record.hub import History
+from hookline.record.history import History
 from hookline.run.position import Position
 from hookline.runner.hook import Hook
 

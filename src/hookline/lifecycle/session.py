@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from hookline.checkpoint import store
 from hookline.common import forks, launched
 from hookline.common.files import read_bytes, real_path, replacing, storage_errors
-from hookline.engine import control_file
 from hookline.errors import (
     DO_NOT_REQUEUE,
     ConfigError,
@@ -26,7 +25,7 @@ from hookline.errors import (
     exit_code_of,
     set_exit_code,
 )
-from hookline.lifecycle import closing, events, ledger_file, places
+from hookline.lifecycle import closing, control_file, events, ledger_file, places
 from hookline.run import signals
 from hookline.rundir import archive, control, failures, log_copies, moves, names, ownership
 from hookline.rundir.journal import Journal, JournalHandler

@@ -11,10 +11,36 @@ from hookline.engine.numerics import check_losses
 from hookline.resume import facts
 from hookline.state import snapshot
 from hookline.state.contents import Contents
-from hookline.state.parts import parts_of
+from hookline.state.late_parts import HooksPart, HubPart, MetricsPart, RandomPart, WritersPart
+from hookline.state.parts import (
+    LoaderPart,
+    ModelPart,
+    OptimizersPart,
+    PositionPart,
+    ScalersPart,
+    SchedulersPart,
+)
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
+    from hookline.state.contents import Part
+
+
+def parts_of(run: Run) -> dict[str, Part]:
+    """Return the parts of a run by name, in the order in which they are loaded."""
+    return {
+        "state_dict": ModelPart(run),
+        "optimizer": OptimizersPart(run),
+        "param_schedulers": SchedulersPart(run),
+        "scaler": ScalersPart(run),
+        "position": PositionPart(run),
+        "loader": LoaderPart(run),
+        "message_hub": HubPart(run),
+        "writers": WritersPart(run),
+        "metric_states": MetricsPart(run),
+        "hooks": HooksPart(run),
+        "rng": RandomPart(run),
+    }
 
 
 class RunContents(Contents):

@@ -45,7 +45,8 @@ from hookline.resume.start import Start
 from hookline.run.current import Current
 from hookline.run.keep import Choices, parse_keep, refuse_without_resume
 from hookline.run.position import Position
-from hookline.run.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
+from hookline.run.requests import Requests, Stop, When
+from hookline.run.save_request import FileName, SaveOptions, build_save_request
 from hookline.rundir.archive import RESERVED
 from hookline.runner import registration
 from hookline.runner.contents import RunContents

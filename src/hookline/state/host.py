@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from hookline.run.current import Current
     from hookline.run.hints import Hints
     from hookline.run.position import Position
-    from hookline.run.requests import Requests, SaveRequest
+    from hookline.run.requests import Requests
+    from hookline.run.save_request import SaveRequest
     from hookline.run.validations import Validations
     from hookline.run.windows import Windows
     from hookline.screen.terminal import Terminal

@@ -18,7 +18,7 @@ from hookline.checkpoint.names import NAMES
 from hookline.common.checks import check_name
 from hookline.common.files import real_path
 from hookline.errors import StorageError, blame
-from hookline.run.requests import SaveRequest
+from hookline.run.save_request import SaveRequest
 from hookline.rundir import failures
 from hookline.state import lost_folders, snapshot
 from hookline.state.finite import check_weights_are_finite

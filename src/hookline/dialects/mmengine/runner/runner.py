@@ -42,7 +42,7 @@ from hookline.dialects.plain import plain_data
 from hookline.optim.optims import Optims
 from hookline.plan.callers import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
-from hookline.run.requests import SaveRequest
+from hookline.run.save_request import SaveRequest
 from hookline.runner import runner as native
 from hookline.state import snapshot
 from hookline.strategies import Strategy, unwrap

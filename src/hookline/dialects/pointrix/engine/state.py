@@ -23,7 +23,8 @@ from hookline.common.plain import without_numpy
 from hookline.dialects.pointrix.engine import parts
 from hookline.state import snapshot
 from hookline.state.contents import Contents, HostPart, Part
-from hookline.state.parts import CountersPart, HooksPart, RandomPart
+from hookline.state.late_parts import HooksPart, RandomPart
+from hookline.state.parts import CountersPart
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer

@@ -11,7 +11,7 @@ from hookline.common.plain import check_plain
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import folders
 from hookline.errors import StorageError, blame
-from hookline.state import parts
+from hookline.state import late_parts
 from hookline.state.contents import Contents
 from hookline.state.finite import check_weights_are_finite
 
@@ -44,14 +44,14 @@ def find_stateful(hooks: PipelineHooks) -> Iterator[Named]:
             yield Named(kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", hook)
 
 
-class HooksPart(parts.HooksPart):
+class HooksPart(late_parts.HooksPart):
     """The states of the hooks, by their own names."""
 
     def _hooks(self) -> Iterator[Named]:
         return find_stateful(self._host.hooks)
 
 
-class RandomPart(parts.RandomPart):
+class RandomPart(late_parts.RandomPart):
     """The random generators of this process. They stay as they are if it was not there when the state was saved."""
 
     per_rank = False  # every process reads its own file
@@ -63,7 +63,7 @@ class TrainerContents(Contents):
 
     def __init__(self, trainer: HookBasedTrainer) -> None:
         super().__init__(
-            {"hooks": HooksPart(trainer), "writers": parts.WritersPart(trainer), "rng": RandomPart(trainer)}
+            {"hooks": HooksPart(trainer), "writers": late_parts.WritersPart(trainer), "rng": RandomPart(trainer)}
         )
         self._trainer = trainer
 

@@ -35,7 +35,7 @@ from hookline.state.saving import Saving
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
-    from hookline.run.requests import SaveRequest
+    from hookline.run.save_request import SaveRequest
 
 log = logger_of(__name__)
 

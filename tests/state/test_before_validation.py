@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hookline import EvalLoop, Hook, Runner
 from hookline.common import rng
+from hookline.common.untouched import buffers_restored
 from hookline.engine.metrics import accuracy
-from hookline.engine.rehearsal import buffers_restored
 from hookline.engine.steps import predict
 from hookline.errors import ConfigError
 from hookline.testing import toy_data, toy_runner
