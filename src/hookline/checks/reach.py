@@ -16,17 +16,17 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.loop_specs import TrainLoop
+from hookline.plan.entry import is_custom
 from hookline.plan.hook import BaseHook
 from hookline.plan.matching import function_of
 from hookline.plan.milestones import quantity
-from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop
     from hookline.engine.run import Run
     from hookline.plan.calls import Call
+    from hookline.plan.entry import Entry
     from hookline.plan.milestones import Milestone
-    from hookline.plan.plan import Entry
 
 log = logging.getLogger("hookline")
 

@@ -25,7 +25,7 @@ from hookline.engine.metrics import Average, mean_of
 from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, blame
 from hookline.plan.calls import blame_step
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 
 if TYPE_CHECKING:
     from torch import nn

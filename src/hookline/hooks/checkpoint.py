@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hookline.checkpoint.names import is_template, pattern_of
 from hookline.checkpoint.retention import by_age, clean_up, keep_newest
 from hookline.common.checks import check_choice, check_int
 from hookline.common.escape import escaped
 from hookline.common.files import real_path, storage_errors
 from hookline.common.monitor import AUTO, BestCheckpoint, monitor
 from hookline.common.numbers import as_number, as_repr
-from hookline.errors import ConfigError, did_you_mean, nearest
+from hookline.errors import ConfigError
 from hookline.hooks.best import Best, check_rules, refuse_without_best, remove_others
+from hookline.hooks.published import refuse_missing, refuse_misspelled
 from hookline.plan.milestones import Milestone
 from hookline.runner.hook import Hook
 
@@ -25,16 +27,6 @@ if TYPE_CHECKING:
     from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
-
-#: The entries that every checkpoint has. Hooks may add others.
-CHECKPOINT_KEYS = (
-    *("meta", "state_dict", "optimizer", "param_schedulers", "scaler"),
-    *("message_hub", "metric_states", "hooks", "rng", "position", "writers"),
-)
-
-
-# A character of a file name template, besides its one `{}`.
-IN_NAME = r"[^{}/\\\x00-\x1f\x7f-\x9f]"
 
 
 class CheckpointHook(Hook):
@@ -113,7 +105,7 @@ class CheckpointHook(Hook):
         on_save_error: Literal["raise", "go_on"] = "raise",
         params: Literal["all", "trainable"] = "all",
     ) -> None:
-        if filename_tmpl is not None and not re.fullmatch(rf"{IN_NAME}*\{{\}}{IN_NAME}*\.pth", filename_tmpl):
+        if filename_tmpl is not None and not is_template(filename_tmpl):
             raise ConfigError(
                 f"CheckpointHook: filename_tmpl must be a file name with one {{}} that ends with .pth, not "
                 f"{filename_tmpl!r}"
@@ -272,12 +264,7 @@ class CheckpointHook(Hook):
                 "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
             )
         self._check_params(runner)
-        for key in self.published_keys:
-            best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
-            if best is not None:
-                raise ConfigError(
-                    f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; did you mean '{best}'?"
-                )
+        refuse_misspelled(self.published_keys)
         self._interval = self._default_interval(runner) if self.interval is None else self.interval
         if self.max_keep_ckpts >= 1 and runner.resumed_at >= 0:
             assert runner.saving.last_path is not None, "it was resumed from there"
@@ -358,12 +345,7 @@ class CheckpointHook(Hook):
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
         """Check that the checkpoint has all entries to publish."""
-        for key in self.published_keys:
-            if key not in checkpoint:
-                raise ConfigError(
-                    f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; "
-                    f"{did_you_mean(key, checkpoint)}"
-                )
+        refuse_missing(self.published_keys, checkpoint)
 
     def on_exception(self, runner: Runner, error: BaseException) -> None:
         """Write the newest state that was kept in memory."""
@@ -425,8 +407,7 @@ class CheckpointHook(Hook):
         saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
         own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
         templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
-        stems = [re.escape(each.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for each in templates]
-        return re.compile(rf"{re.escape(prefix)}({'|'.join(stems)})\.(pth|dcp)")
+        return pattern_of(templates, prefix)
 
     def _saved(self, saved: Path) -> None:
         """Remember the newest checkpoint, and remove those beyond `max_keep_ckpts`."""

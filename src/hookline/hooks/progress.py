@@ -17,7 +17,7 @@ from hookline.runner.hook import Hook
 from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
     from hookline.runner.runner import Runner
 
 MIB = 2**20

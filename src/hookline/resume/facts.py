@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
 
 #: The options of a parameter group that are no choice of the user, or that schedulers change.
 NOT_OPTIONS = ("params", "lr", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "name")

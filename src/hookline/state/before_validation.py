@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.checkpoint.copies import Copies
 from hookline.errors import StorageError
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 from hookline.state import hook_states
 from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
     from hookline.state.host import Host
 
 #: The points of a validation before its metrics are known, and its scopes. A scope of hookline's own hooks undoes its

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain, refuse_unlike
 from hookline.errors import HookError, HooklineError, StorageError, blame
+from hookline.plan.entry import is_custom
 from hookline.plan.hook import BaseHook
-from hookline.plan.plan import is_custom
 
 log = logging.getLogger("hookline")
 

@@ -11,7 +11,7 @@ from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.data.loader import mix
 from hookline.errors import blame
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 from hookline.state import hook_states
 from hookline.state.contents import HostPart
 from hookline.state.parts import RunnerPart, is_count

@@ -21,7 +21,7 @@ from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
 from hookline.common.version import VERSION
 from hookline.errors import HookError, HooklineError, StorageError
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 from hookline.strategies import Single, Strategy
 
 if TYPE_CHECKING:
