@@ -11,10 +11,10 @@ from tests.structure import measures, walks
 #: The most that is allowed. Lower a number when the structure gets simpler.
 MOST = {
     "members of a Runner that are not public": 0,
-    "members of Host": 60,
+    "members of Host": 22,
     "methods of Strategy": 43,
-    "modules in engine/": 13,
-    "source files over 400 lines": 9,
+    "modules in engine/": 12,
+    "source files over 400 lines": 3,
     "requests: Any in strategies": 0,
     "modules in the largest import cycle": 9,
 }

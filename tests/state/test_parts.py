@@ -14,7 +14,7 @@ from hookline.checkpoint import store
 from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, HookError, StorageError
 from hookline.hooks import EarlyStoppingHook, EMAHook
-from hookline.run.validations import Validations
+from hookline.run.handling import Validations
 from hookline.state import snapshot
 from hookline.state.contents import Contents, Part
 from hookline.state.host import Host

@@ -27,7 +27,7 @@ def preview(loaded: LoadedConfig, allow: Sequence[str], command: str, changes: d
     from hookline.config import build_runner
 
     runner = build_runner(loaded, allow=allow, quiet=True, **changes)
-    runner._host.hints.command = command
+    runner._host.hints.continue_with(command)
     found = runner.preview_resume()
     show(f"dry run: there is no checkpoint in {runner.work_dir} yet" if found is None else f"dry run: {found}")
 

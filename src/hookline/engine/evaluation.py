@@ -11,7 +11,7 @@ from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.engine.loops import end_if_signaled, evaluate
 from hookline.errors import DistributedError
-from hookline.run.validations import Validations
+from hookline.run.handling import Validations
 from hookline.state.before_validation import BeforeValidation, Interrupted, before_validation
 
 if TYPE_CHECKING:

@@ -112,6 +112,10 @@ class Run(Host):
         self._refuse_while_running("optim", "change its optimizer in place: runner.optim.optimizer.param_groups")
         self.optims = self.windows = Optims.of(given)
 
+    def use_writers(self, writers: Writers) -> None:
+        """Set the destinations of records. This must happen before the run starts."""
+        self.writers = self.records = writers
+
     def _refuse_while_running(self, what: str, instead: str) -> None:
         if self.running == "train":
             raise HookError(

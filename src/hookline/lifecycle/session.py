@@ -25,7 +25,8 @@ from hookline.errors import (
     exit_code_of,
     set_exit_code,
 )
-from hookline.lifecycle import closing, control_file, events, ledger_file, places
+from hookline.lifecycle import control_file, events, ledger_file, places
+from hookline.lifecycle.stages import Stages, telling_hooks
 from hookline.run import signals
 from hookline.rundir import archive, control, failures, log_copies, moves, names, ownership
 from hookline.rundir.journal import Journal, JournalHandler
@@ -34,7 +35,6 @@ from hookline.screen.terminal import Terminal, TerminalHandler
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hookline.lifecycle.stages import Stages
     from hookline.resume.start import Source, SourceKind, Start
     from hookline.state.host import Host, Verb
 
@@ -82,7 +82,7 @@ def session(host: Host, verb: Verb, start: Start, stages: Stages) -> Iterator[No
         copying = leaving.enter_context(log_copies.copying(host.work_dir, host.plan))
         leaving.callback(host.terminal.close_log)
         leaving.push(partial(say_how_to_continue, host))
-        closed = leaving.enter_context(closing.telling_hooks(host, stages))
+        closed = leaving.enter_context(telling_hooks(host, stages))
         leaving.push(partial(log_failure, host.terminal))
         journal = leaving.enter_context(events.journaling(host, verb))
         leaving.enter_context(own_log(host.terminal, journal))

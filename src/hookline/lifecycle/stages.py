@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookline.common import forks
 from hookline.common.files import write_text
@@ -58,3 +58,44 @@ class Stages:
 
     def when_closed(self) -> None:
         """Do what is left when everything of a run is closed, in the main process. A failure is only a warning."""
+
+
+# -- the last work of hooks, when everything of a run is closed
+
+
+class Closing:
+    """Remembers whether a run has its folder and its records. Before that, hooks have nothing to look at."""
+
+    has_begun = False
+
+
+@contextmanager
+def telling_hooks(host: Host, stages: Stages) -> Iterator[Closing]:
+    """Call `when_closed` of the hooks at the end, whatever happens. The run is over: a failure is only a warning.
+
+    If one of several processes fails, the hooks are not called: a launcher soon ends the others, which would then have
+    no time to name the one that failed.
+    """
+    closing = Closing()
+    try:
+        yield closing
+    except Exception:
+        closing.has_begun &= host.strategy.acts_alone and not host.loading.refused
+        raise
+    finally:
+        # A folder that was deleted meanwhile may be that of another run by now.
+        if closing.has_begun and host.terminal.has_log_at(host.work_dir / names.LOG):
+            host.terminal.flush()
+            for entry in list(host.plan):
+                if host.strategy.is_main or not entry.alone:
+                    _tell(host, entry.name, getattr(entry.hook, "when_closed", None), host.plan.host)
+            if host.strategy.is_main:
+                _tell(host, type(host).__name__, type(stages).when_closed, stages)
+
+
+def _tell(host: Host, name: str, call: Callable[[Any], None] | None, run: Any) -> None:
+    try:
+        if call is not None:
+            call(run)
+    except Exception as error:
+        host.terminal.say(f"warning: {name}: {type(error).__name__}: {error}", "yellow")

@@ -13,7 +13,7 @@ from hookline.optim.lengths import Length, known_length, length_of_training
 from hookline.optim.optim import Optim
 from hookline.optim.schedules import Schedule
 from hookline.optim.warmup import Warmup
-from hookline.run.windows import Windows
+from hookline.run.handling import Windows
 
 if TYPE_CHECKING:
     import torch

@@ -22,6 +22,10 @@ class Hints:
     #: What the position counts.
     unit: str = "iteration"
 
+    def continue_with(self, command: str) -> None:
+        """Set the command that continues this run."""
+        self.command = command
+
     @property
     def continuing(self) -> str:
         """Return what to type, or to write, to continue this run."""

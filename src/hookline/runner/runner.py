@@ -40,9 +40,8 @@ from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
 from hookline.resume import report as resuming
 from hookline.resume.start import Start
-from hookline.run.current import Current
 from hookline.run.keep import Choices, parse_keep, refuse_without_resume
-from hookline.run.position import Position
+from hookline.run.position import Current, Position
 from hookline.run.requests import Requests
 from hookline.rundir.archive import RESERVED
 from hookline.runner import registration
@@ -174,9 +173,8 @@ class Runner(Requesting):
         host.requests = Requests()
         host.hub = MessageHub()
         host.terminal = Terminal(quiet or not host.strategy.is_main)
-        host.records = host.writers = Writers(
-            [registration.writer(given) for given in writers], main=host.strategy.is_main, reserved=RESERVED
-        )
+        destinations = [registration.writer(given) for given in writers]
+        host.use_writers(Writers(destinations, main=host.strategy.is_main, reserved=RESERVED))
         host.saving, host.loading = Saving(host), Loading(host)
         host.contents = contents = RunContents(host)
         host.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))

@@ -32,13 +32,11 @@ from hookline.rundir.journal import NOWHERE, Journal
 
 if TYPE_CHECKING:
     from hookline.plan.plan import Plan
-    from hookline.run.current import Current
+    from hookline.run.handling import Validations, Windows
     from hookline.run.hints import Hints
-    from hookline.run.position import Position
+    from hookline.run.position import Current, Position
     from hookline.run.requests import Requests
     from hookline.run.save_request import SaveRequest
-    from hookline.run.validations import Validations
-    from hookline.run.windows import Windows
     from hookline.screen.terminal import Terminal
     from hookline.state.contents import Contents
     from hookline.state.loading import Loading

@@ -28,14 +28,12 @@ from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
 from hookline.resume.contract import Contract
 from hookline.resume.start import Start
-from hookline.run.current import Current
+from hookline.run.handling import Validations, Windows
 from hookline.run.hints import Hints
 from hookline.run.keep import Choices
-from hookline.run.position import Position
+from hookline.run.position import Current, Position
 from hookline.run.requests import Requests
 from hookline.run.save_request import SaveRequest
-from hookline.run.validations import Validations
-from hookline.run.windows import Windows
 from hookline.state.host import Host
 from hookline.state.loading import Loading
 from hookline.state.saving import Saving

@@ -15,7 +15,7 @@ from hookline.engine.loops import handle_requests
 from hookline.errors import ConfigError
 from hookline.lifecycle.session import session
 from hookline.plan.calls import blame_step
-from hookline.run.validations import RequestedValidations, Validations
+from hookline.run.handling import RequestedValidations, Validations
 
 
 class TrainerValidations(RequestedValidations):

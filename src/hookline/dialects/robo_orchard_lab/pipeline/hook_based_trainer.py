@@ -42,9 +42,8 @@ from hookline.engine.driver import Driver
 from hookline.engine.loops import end_if_signaled
 from hookline.errors import blame
 from hookline.lifecycle.session import refuse_inside_a_run, session, session_without_folder
-from hookline.run.current import Current
 from hookline.run.hints import Hints
-from hookline.run.position import Position
+from hookline.run.position import Current, Position
 from hookline.run.requests import Requests
 from hookline.state import hook_states
 from hookline.state.loading import Loading

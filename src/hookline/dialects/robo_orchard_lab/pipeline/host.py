@@ -13,8 +13,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import Validat
 from hookline.hooks.report import write_report
 from hookline.lifecycle.session import explained
 from hookline.lifecycle.stages import Stages
-from hookline.run.validations import RequestedValidations
-from hookline.run.windows import Windows
+from hookline.run.handling import RequestedValidations, Windows
 from hookline.state.host import Host
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Validations: those of a host, as the handling of requests sees them."""
+"""Windows and Validations: what the handling of requests needs of a host besides the requests themselves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookline.run.requests import Requests
+
+
+class Windows:
+    """The windows of a run that has none: every iteration is a whole step. `Optims` has those of a Runner."""
+
+    @property
+    def accumulating(self) -> bool:
+        """Return whether a window is open, so that requests have to wait for its end."""
+        return False
+
+    def clear_skip(self) -> None:
+        """Clear a skip at the end of its iteration."""
+
+    def reset(self) -> None:
+        """Discard unfinished windows and their gradients."""
 
 
 class Validations:
