@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checkpoint.names import is_template, pattern_of
-from hookline.checkpoint.retention import by_age, clean_up, keep_newest
+from hookline.checkpoint.retention import clean_up, keep_newest
 from hookline.common.checks import check_choice, check_int
 from hookline.common.escape import escaped
-from hookline.common.files import real_path, storage_errors
+from hookline.common.files import real_path
 from hookline.common.monitor import AUTO, BestCheckpoint, monitor
 from hookline.common.numbers import as_number, as_repr
 from hookline.errors import ConfigError
 from hookline.hooks.best import Best, check_rules, refuse_without_best, remove_others
-from hookline.hooks.published import refuse_missing, refuse_misspelled
+from hookline.hooks.published import publish, refuse_missing, refuse_misspelled
 from hookline.plan.milestones import Milestone
 from hookline.runner.hook import Hook
 
@@ -154,12 +154,7 @@ class CheckpointHook(Hook):
     def _watch(self, name: str) -> Best:
         rule = self._rules.get(name, self._rules.get(AUTO))
         watched = monitor(name, rule, *self._keys, who="CheckpointHook: save_best")
-        for other in self.best.values():
-            if other.label == Best(watched, 1).label:
-                raise ConfigError(
-                    f"CheckpointHook: save_best: '{other.monitor.name}' and '{name}' would be saved under the same name"
-                )
-        self.best[name] = Best(watched, self.max_keep_best)
+        self.best[name] = Best(watched, self.max_keep_best).refuse_label_of(self.best.values())
         return self.best[name]
 
     # -- questions from other parts
@@ -334,13 +329,8 @@ class CheckpointHook(Hook):
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best checkpoints."""
         if self.published_keys and runner.running == "train" and runner.strategy.is_main:
-            from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
-
-            folder = self.checkpoint_folder(runner)
-            names = [best_name for best in self.best.values() for _, best_name in best.kept]
-            with storage_errors(folder, "read", inside=True):
-                found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
-            for path in publishing.all_of(found, self.published_keys):
+            best = [name for best in self.best.values() for _, name in best.kept]
+            for path in publish(self.checkpoint_folder(runner), self._names(), best, self.published_keys):
                 runner.terminal.say(f"published {path}")
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from hookline.checkpoint.retention import by_age
+from hookline.common.files import storage_errors
 from hookline.errors import ConfigError, did_you_mean, nearest
 
 #: The entries that every checkpoint has. Hooks may add others.
@@ -31,3 +35,12 @@ def refuse_missing(keys: Sequence[str], checkpoint: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; {did_you_mean(key, checkpoint)}"
             )
+
+
+def publish(folder: Path, names: re.Pattern[str], best: Sequence[str], keys: Sequence[str]) -> list[Path]:
+    """Publish these entries of the newest checkpoint with such a name, and of the best ones."""
+    from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
+
+    with storage_errors(folder, "read", inside=True):
+        found = [*by_age(folder, names)[-1:], *(folder / name for name in best)]
+    return publishing.all_of(found, keys)
