@@ -94,7 +94,7 @@ class Config(Section):
     budget: Annotated[Text | float, AfterValidator(_budget)] | None = None
     """The share of the training time that each observer may take, such as 5%. More is reported."""
     budget_action: Literal["warn", "throttle"] | None = None
-    """What happens if an observer takes more than its budget: a warning, or also a larger interval."""
+    """The reaction to an observer that takes more than its budget: a warning, or also a larger interval."""
     writers: list[Text | Part] = ["jsonl"]  # noqa: RUF012  # pydantic copies it
     """The destinations for the records of the run."""
     work_dir: Text | None = None
@@ -106,7 +106,7 @@ class Config(Section):
     device: Text = "auto"
     """'cpu', 'cuda:0', ..., or 'auto'."""
     strategy: Text | dict[str, Any] = "auto"
-    """How the model is distributed: auto, single, ddp, fsdp, accelerate, or a mapping with the type and parameters."""
+    """The distribution over processes: auto, single, ddp, fsdp, accelerate, or a mapping with type and parameters."""
     precision: Precision = "fp32"
     """The number format to compute in. Other names for these are accepted, such as 'bf16-mixed' and '16-mixed'."""
     load_from: Text | None = None
@@ -120,7 +120,7 @@ class Config(Section):
     channels_last: bool = False
     """Keep the weights of 2d convolutions in the memory format channels_last."""
     threads: Count | Literal["auto"] | None = None
-    """How many threads torch computes with on the CPU: a number, or auto for a measured choice."""
+    """The number of threads that torch computes with on the CPU: a number, or auto for a measured choice."""
     prefetch: bool = True
     """Move the next batch to a GPU while the current one is computed."""
     keep: Annotated[Text | list[Text] | dict[str, Text], AfterValidator(_keep)] | None = None
@@ -130,7 +130,7 @@ class Config(Section):
     imports: list[Text] = []  # noqa: RUF012  # pydantic copies it
     """Modules next to the config to import first, so that the config can use the names that they register."""
     sweep: SweepSection | None = None
-    """What `hookline sweep` does with this config."""
+    """The search space and the options of `hookline sweep`."""
 
 
 def known_keys(keys: tuple[str | int, ...]) -> list[str]:

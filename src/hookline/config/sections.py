@@ -289,19 +289,19 @@ SpaceValue = Annotated[
 
 
 class SweepSection(Section):
-    """What `hookline sweep` does with this config. The options of the command line win."""
+    """The search space and the options of `hookline sweep`. The command line wins."""
 
     space: dict[Text, SpaceValue] = {}
     """The search space, by keys such as optim.optimizer.lr: a list, a range, or a text such as '1e-4..1e-1:log'."""
     metric: Text | None = None
     """The metric of the validation to optimize, such as val/accuracy."""
     direction: Literal["maximize", "minimize"] | None = None
-    """Whether a higher or a lower value is better. By default, the name of the metric decides."""
+    """The better direction: maximize or minimize. By default, the name of the metric decides."""
     trials: Count | None = None
     """The total number of trials."""
     sampler: Literal["tpe", "random", "grid"] | None = None
-    """How the values of the next trial are chosen."""
+    """The method that chooses the values of the next trial."""
     pruner: Literal["median", "hyperband", "none"] | None = None
-    """How trials that are worse than others are found, which then end early."""
+    """The method that ends trials early if they are worse than others."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     """The seed of the choice of values."""

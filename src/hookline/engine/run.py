@@ -241,7 +241,7 @@ class Run(Host):
 
     @property
     def seconds_waited(self) -> float:
-        """Return how long training has waited for work outside of steps: saves, and evaluations of hooks."""
+        """Return how long training has waited for work outside steps: saves, and evaluations of hooks."""
         return self.saving.seconds + self.seconds_paused
 
     def shorten(self, batches: int) -> None:

@@ -42,5 +42,5 @@ def publish(folder: Path, names: re.Pattern[str], best: Sequence[str], keys: Seq
     from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
 
     with storage_errors(folder, "read", inside=True):
-        found = [*by_age(folder, names)[-1:], *(folder / name for name in best)]
-    return publishing.all_of(found, keys)
+        paths = [*by_age(folder, names)[-1:], *(folder / name for name in best)]
+    return publishing.all_of(paths, keys)

@@ -226,14 +226,14 @@ def read_numbers(values: Iterable[Any]) -> list[Any]:
             )
         groups.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(()))
     # One transfer per type and device, not one per value.
-    read = {kind: iter(torch.stack(found).tolist()) for kind, found in groups.items()}
+    read = {kind: iter(torch.stack(stacked).tolist()) for kind, stacked in groups.items()}
     order = iter([(tensor.dtype, tensor.device) for tensor in map(torch.as_tensor, tensors)])
     return [value if value.__class__ in PLAIN else next(read[next(order)]) for value in values]
 
 
-def no_number(name: str, given: Any) -> HooklineError:
+def no_number(name: str, value: Any) -> HooklineError:
     """Return the error about a value that is not a number."""
-    shape = getattr(given, "shape", ())
-    kind = "a tensor" if hasattr(given, "detach") else f"a {type(given).__name__}"
-    found = f"{kind} of shape {tuple(shape)}" if shape else repr(given)
-    return HooklineError(f"the scalar '{escaped(name)}' must be a number or a tensor with one element, not {found}")
+    shape = getattr(value, "shape", ())
+    kind = "a tensor" if hasattr(value, "detach") else f"a {type(value).__name__}"
+    shown = f"{kind} of shape {tuple(shape)}" if shape else repr(value)
+    return HooklineError(f"the scalar '{escaped(name)}' must be a number or a tensor with one element, not {shown}")

@@ -64,9 +64,9 @@ class MessageHub:
         `resumed=False` keeps the name out of checkpoints; passing it once is enough.
         """
         if value.__class__ not in PLAIN:
-            given, value = value, recordable(value)  # type: ignore[assignment]  # None is refused
+            original, value = value, recordable(value)  # type: ignore[assignment]  # None is refused
             if value is None:
-                raise no_number(name, given)
+                raise no_number(name, original)
         history = self._scalars.get(name)
         if history is None:
             if hasattr(value, "is_complex") and value.is_complex():  # only here, because a step must not pay for it
@@ -125,17 +125,17 @@ class MessageHub:
     def read(self, prefix: str) -> None:
         """Convert all new values under a prefix to numbers, waiting for the device only once."""
         waiting: list[tuple[deque[float | Tensor], int]] = []
-        found: list[Any] = []
+        unread: list[Any] = []
         for name, history in self._scalars.items():
             fresh, values = history.fresh, history.values
             # The newest one tells: a name is recorded as numbers or as tensors. Others are read when they are used.
             if fresh > 0 and values and values[-1].__class__ not in PLAIN and belongs(name, prefix):
                 newest = list(islice(reversed(values), fresh))
-                found += newest
+                unread += newest
                 waiting.append((values, len(newest)))
         if not waiting:
             return
-        numbers = iter(read_numbers(found))
+        numbers = iter(read_numbers(unread))
         for values, length in waiting:
             read = list(islice(numbers, length))
             for _ in range(length):
@@ -201,16 +201,16 @@ class MessageHub:
 
     def load_newest_state(self, state: dict[str, Any] | None) -> None:
         """Restore the newest values from `newest_state`. Without a state, drop the values that were not taken yet."""
-        own = MessageHub()
+        saved = MessageHub()
         if state is not None:
-            own.load_state_dict(state)
+            saved.load_state_dict(state)
         for name, history in self._scalars.items():
-            theirs = own._scalars.get(name)
+            theirs = saved._scalars.get(name)
             dropped = history.fresh if theirs is None else max(history.fresh, len(theirs))
             for _ in range(min(dropped, len(history.values))):
                 history.values.pop()
             history.fresh = 0
-        for name, theirs in own._scalars.items():
+        for name, theirs in saved._scalars.items():
             history = self.history(name)
             history.values.extend(theirs.values)
             history.fresh = theirs.fresh

@@ -239,7 +239,7 @@ class Requests:
     # -- orders from outside
 
     def take_orders(self) -> list[Order]:
-        """Return the orders that have come, and forget them. More may come meanwhile."""
+        """Return the orders that have come, and forget them. More may come during the call."""
         taken = []
         while self.orders:
             taken.append(self.orders.popleft())

@@ -31,7 +31,7 @@ class SaveRequest:
     params: Literal["all", "trainable"] | None = None
     #: More facts for the `meta` of this checkpoint: tensors and plain data.
     meta: Mapping[str, Any] = field(default_factory=dict)
-    #: Replace a file of this name, and write nothing if it is not there any more.
+    #: Replace a file of this name, and write nothing if it no longer exists.
     replaces: bool = False
     #: Write in the background, from a copy of the state.
     background: bool = False

@@ -77,7 +77,7 @@ class RunContents(Contents):
         return None if loader is None else loader.samples_of_all
 
     def note_what_is_asked(self) -> None:
-        """Remember what this run was asked to do. A second training of this runner goes on with what the first did."""
+        """Remember the settings of this run. A second training of this runner continues where the first ended."""
         run, now = self._run, facts.asked(self._run)
         if run.loading.started and run.asked:
             changeable = ("max_epochs", "max_iters", "hooks", "parts")

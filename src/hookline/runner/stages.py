@@ -34,7 +34,7 @@ class RunStages(Stages):
     def begun(self, verb: Verb) -> Iterator[None]:
         """Get the run ready. At the end, restore the random generators of the caller.
 
-        A later session continues with the generators of the run.
+        A later session uses the run's generators.
         """
         given = rng.state()
         if self._run.loading.started and self._generators is not None:

@@ -64,7 +64,7 @@ class View:
 
     # -- the progress of the run
 
-    running: Verb | None = forwarded("_host.running", "Return the verb that is running; None outside of a run.")
+    running: Verb | None = forwarded("_host.running", "Return the verb that is running; None outside a run.")
     position: Position = forwarded("_host.position", "Return the counters of what is finished.")
     epoch: int = forwarded("_host.position.epoch", "Return the number of finished epochs.")
     iter: int = forwarded("_host.position.iter", "Return the number of finished iterations.")

@@ -68,7 +68,7 @@ class Host:
 
     work_dir: Path
     experiment_name: str
-    #: The verb that is running; None outside of a session.
+    #: The verb that is running; None outside a session.
     running: Verb | None = None
 
     #: True if signals become requests. Otherwise they end the process as usual.
@@ -89,6 +89,6 @@ class Host:
 
     @property
     def folders(self) -> list[Path]:
-        """Return the folders of this run's checkpoints: those of hooks, and the folder of the run."""
+        """Return the folders of this run's checkpoints: the folders of hooks, and the folder of the run."""
         own = [folder for entry in self.plan if (folder := entry.checkpoint_folder(self.plan.host)) is not None]
         return list({real_path(folder): folder for folder in [*own, self.work_dir]}.values())

@@ -18,7 +18,7 @@ from hookline.state.parts import RunnerPart, is_count
 
 
 class HubPart(RunnerPart):
-    """Histories and facts. All processes load those of the main one, but each has its own values of the last steps."""
+    """Histories and facts. All processes load the main process's, but each has its own values of the last steps."""
 
     needed = True
     late = True

@@ -134,7 +134,7 @@ class OptimizersPart(RunnerPart):
         )
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load the states, with the options of the checkpoint. `decisions.apply` then uses those of the config."""
+        """Load the states, with the options of the checkpoint. `resume.apply` then uses the config's options."""
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
