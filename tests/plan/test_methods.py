@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from hookline.errors import HookError
-from hookline.plan.hook import Hook, every, not_a_point
+from hookline.plan.hook import every, not_a_point
 from hookline.plan.plan import Plan
 from hookline.plan.sources import source_of
+from hookline.runner.hook import Hook
 
 SIGNATURE = "after_train_iter(runner, batch_idx, data_batch, outputs)"
 seen: list[Any] = []
@@ -86,7 +87,7 @@ def call(hook: Any, times: int = 1) -> list[Any]:
             classmethod(lambda cls, what, runner, outputs: note(cls, what, runner, outputs)),
             "called",
         ),
-        functools.partial(note, None, "called"),
+        staticmethod(functools.partial(note, None, "called")),
         staticmethod(lambda runner, outputs: note(None, "called", runner, outputs)),
         classmethod(lambda cls, runner, outputs: note(cls, "called", runner, outputs)),
         lambda self, runner, outputs: note(self, "called", runner, outputs),
@@ -193,7 +194,7 @@ def test_none_and_a_helper_are_no_methods(method: Any) -> None:
     [
         Generates(),
         Waits(),
-        functools.partial(Generates()),
+        staticmethod(functools.partial(Generates())),
         functools.partialmethod(lambda self, what, runner: (yield), "what"),
     ],
 )

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
-from hookline.common.untouched import ConsumedError, modules_untouched, untouched
+from hookline.common.untouched import ConsumedError, buffers_restored, gradients_restored, modules_untouched, untouched
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
 from hookline.engine.metrics import Average, mean_of
-from hookline.engine.rehearsal import buffers_restored, gradients_restored
 from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, blame
 from hookline.plan.calls import blame_step
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 
 if TYPE_CHECKING:
     from torch import nn
@@ -183,7 +182,7 @@ class Trial:
             helpers = preparing(self.runner.plan, self.stage, reading)
             if helpers:
                 return f"{text}\n  it may work later, because no hook is called here: {', '.join(helpers)}"
-        blame_step(error, self.runner, f"the trial of {self.label} before training, batch 0")
+        blame_step(error, self.runner.plan.host, f"the trial of {self.label} before training, batch 0")
         blame(error, HOW_TO_SKIP)
         return ""
 
