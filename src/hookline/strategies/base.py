@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hookline.errors import ConfigError
-from hookline.record.hub import Extreme, Weighted
+from hookline.record.history import Extreme, Weighted
 from hookline.strategies.files import Checkpoints
 from hookline.strategies.gradients import NOTHING, Gradients
 
