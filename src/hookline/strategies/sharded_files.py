@@ -10,7 +10,7 @@ from hookline.checkpoint.compatibility import with_versions
 from hookline.common.sharding import part_like
 from hookline.errors import DistributedError, StorageError
 from hookline.strategies import sharded_steps
-from hookline.strategies.files import Checkpoints
+from hookline.strategies.base import Checkpoints
 from hookline.strategies.group import Failure
 
 if TYPE_CHECKING:
