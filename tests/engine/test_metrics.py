@@ -208,7 +208,7 @@ def test_a_hostile_name_is_escaped_in_the_error() -> None:
     metrics = Metrics({"a\x1b\n  b": returning(None)})
     metrics.reset(torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"^the metric 'a\\x1b\\n  b' must return"):
-        metrics.update((torch.zeros(2), torch.zeros(2)), None)
+        metrics.update((torch.zeros(2), torch.zeros(2)), None, 2)
 
 
 def test_the_mean_over_many_batches_keeps_few_values_and_is_weighted_by_samples() -> None:

@@ -100,9 +100,10 @@ class Assembly:
         section = self.data.get("train")
         if section is None:
             return None
-        options = {name: value for name, value in section.items() if name not in ("dataloader", "step")}
+        options = {name: value for name, value in section.items() if name not in ("dataloader", "step", "weigh")}
         loader = self.build_loader(("train", "dataloader"), section["dataloader"])
-        return TrainLoop(loader, self.maker.resolve("step", section.get("step")), **options)
+        weigh = self.maker.resolve("function", section.get("weigh"))
+        return TrainLoop(loader, self.maker.resolve("step", section.get("step")), weigh=weigh, **options)
 
     def build_eval_loops(self, name: str) -> EvalLoop | dict[str, EvalLoop] | None:
         """Build the loop of `val` or `test`, or several loops by name."""
@@ -114,6 +115,7 @@ class Assembly:
                 metrics=self.build_metrics(keys, section.get("metrics")),
                 loss=self.maker.resolve("step", section.get("loss")),
                 limit_batches=section.get("limit_batches"),
+                weigh=self.maker.resolve("function", section.get("weigh")),
             )
             if keys == (name,):
                 return loop

@@ -119,6 +119,8 @@ class TrainSection(Section):
     """The first epoch or iteration to validate after. 0 also validates before the first step."""
     limit_batches: Count | None = None
     """Use at most this many batches per pass over the data."""
+    weigh: Text | None = None
+    """'module:function' that takes a batch and returns how much it counts, such as its tokens. By default, samples."""
 
 
 class EvalSection(Section):
@@ -134,6 +136,8 @@ class EvalSection(Section):
     """A training step whose loss is also measured on this data, as the metric 'loss'."""
     limit_batches: Count | None = None
     """Use at most this many batches."""
+    weigh: Text | None = None
+    """'module:function' that takes a batch and returns how much it counts in means. By default, samples."""
 
 
 class OptimizerPart(Part):

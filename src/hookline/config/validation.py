@@ -120,11 +120,13 @@ class _Checker:
             self.note(("train",), f"expected either max_epochs or max_iters, found {what}")
         self.check_loader(("train", "dataloader"), section.get("dataloader"))
         self.drafter.resolve("step", ("train", "step"), section.get("step"))
+        self.drafter.resolve("function", ("train", "weigh"), section.get("weigh"))
 
     def check_evaluation(self, keys: Keys, section: dict[str, Any]) -> None:
         self.check_loader((*keys, "dataloader"), section.get("dataloader"))
         for name in ("step", "loss"):
             self.drafter.resolve("step", (*keys, name), section.get(name))
+        self.drafter.resolve("function", (*keys, "weigh"), section.get("weigh"))
         metrics = section.get("metrics")
         for name, metric in metrics.items() if isinstance(metrics, dict) else ():
             self.drafter.metric((*keys, "metrics", name), metric)

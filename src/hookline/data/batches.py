@@ -6,13 +6,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import Any, cast
-
-from torch import Tensor
+from typing import Any
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
-from hookline.data.sources import SharedList, as_resumable, is_stateful, iterator
+from hookline.data.sources import SharedList, as_resumable, full_size, is_stateful, iterator, last_size, stored
 from hookline.errors import DataError, blame
 from hookline.plan.costs import Cost
 
@@ -82,8 +80,6 @@ class Batches:
         certain = resumable is None or not resumable.order.length_is_estimate
         self._length = length_of(dataloader, limit) if certain else None
         self._limit = limit
-        #: The number of samples of the first batch.
-        self._usual = 0
         began = time.perf_counter()
         try:
             self._iterator = iterator(
@@ -96,6 +92,8 @@ class Batches:
                 resuming=resuming,
                 once=once,
             )
+            #: The sizes of the batches that were put together, by number, if only the order of the loader knows them.
+            self._drawn = resumable.order.drawn if resumable is not None else {}
             forks.own(self)
             if waiting is not None:
                 waiting.seconds += time.perf_counter() - began
@@ -103,14 +101,36 @@ class Batches:
             self._fail(error, start)
             raise
 
-    def samples(self, number: int, batch: Any) -> tuple[int, int]:
-        """Return how many samples a batch has in this process, and how many a usual one has."""
+    @property
+    def length(self) -> int | None:
+        """Return the number of batches of this pass; None if it is unknown."""
+        return self._length
+
+    @property
+    def full_size(self) -> int | None:
+        """Return the number of samples that every batch but the last has; None if the loader does not know that."""
+        return full_size(self._loader)
+
+    @property
+    def stored(self) -> Iterable[Any] | None:
+        """Return all batches, of all processes, if they are in a list."""
+        return stored(self._loader)
+
+    def samples(self, number: int) -> int | None:
+        """Return how many samples the loader put together for a batch, in this process; None if it is unknown."""
         resumable = as_resumable(self._loader)
-        if resumable is not None and (own := resumable.samples(number)) is not None:
-            return own, resumable.batch_size
-        padded = isinstance(self._loader, SharedList) and self._loader.is_repeated(number)
-        found = batch_size(batch)
-        return 0 if padded else found, self._usual or found
+        if resumable is not None:
+            own = resumable.samples(number)
+            return self._drawn.get(number) if own is None else own
+        full = self.full_size
+        return full if full is None or number + 1 != length_of(self._loader) else last_size(self._loader)
+
+    def is_padding(self, number: int) -> bool:
+        """Return whether a batch only fills up the share of this process, so that its samples do not count."""
+        if isinstance(self._loader, SharedList):
+            return self._loader.is_repeated(number)
+        resumable = as_resumable(self._loader)
+        return resumable is not None and resumable.samples(number) == 0
 
     def disown(self) -> None:
         """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""
@@ -150,8 +170,6 @@ class Batches:
                 waiting.calls += 1
                 if waited > waiting.longest:
                     waiting.longest = waited
-                if number == self._start:
-                    self._usual = batch_size(batch)
                 number += 1
                 yield batch, number == length
                 began = clock()
@@ -220,14 +238,3 @@ class Batches:
         if self._on_failure is not None:
             self._on_failure()
         blame(error, f"in the {self._name}, at batch {number} of epoch {self._epoch}", exit_code=DataError.exit_code)
-
-
-def batch_size(*candidates: Any) -> int:
-    """Return the number of samples of a batch: the first dimension of its last tensor, which usually is the target."""
-    for candidate in candidates:
-        values = list(candidate.values()) if isinstance(candidate, Mapping) else candidate
-        for value in reversed(values) if isinstance(values, (tuple, list)) else [values]:
-            if isinstance(value, Tensor) and value.ndim:
-                return value.shape[0]
-    last = candidates[-1]
-    return len(cast("Sized", last)) if isinstance(last, (tuple, list)) else 1

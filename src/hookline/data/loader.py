@@ -23,6 +23,8 @@ from hookline.common.numbers import count
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
 
+#: The number of batches whose sizes are kept. Workers read fewer ahead.
+KEPT = 10_000
 #: The key of a sample: seed, epoch, index.
 Key = tuple[int, int, int]
 
@@ -133,7 +135,7 @@ class ResumableLoader:
         read it: a file that a dataset opens there would be shared by all workers that are forked later.
         """
         self._prepare_workers()
-        inner, keys = self._loader, self.order._keys(self.seed, epoch, 0)
+        inner, keys = self._loader, self.order._keys(self.seed, epoch, 0, {})
         only: DataLoader[Any] = DataLoader(
             inner.dataset,
             batch_sampler=list(islice(keys, 1)),
@@ -194,6 +196,8 @@ class Order:
         self.seed = seed
         self.epoch = 0
         self.start = 0
+        #: The sizes of the newest batches of the last iterator, by number, if a subclass decides on them.
+        self.drawn: dict[int, int] = {}
         self.share(0, 1, pad=False)
 
     def share(self, rank: int, processes: int, pad: bool) -> None:
@@ -232,11 +236,17 @@ class Order:
 
     def __iter__(self) -> Iterator[list[Key]]:
         # Pass the current values: another iterator may be created before this one is used.
-        return self._keys(self.seed, self.epoch, self.start)
+        self.drawn = {}
+        return self._keys(self.seed, self.epoch, self.start, self.drawn)
 
-    def _keys(self, seed: int, epoch: int, start: int) -> Iterator[list[Key]]:
-        for indices in self.batches(seed, epoch, start):
-            yield [(seed, epoch, index) for index in indices]
+    def _keys(self, seed: int, epoch: int, start: int, drawn: dict[int, int]) -> Iterator[list[Key]]:
+        varies = self.samples(start) is None
+        for number, indices in enumerate(self.batches(seed, epoch, start), start):
+            keys = [(seed, epoch, index) for index in indices]
+            if varies:
+                drawn[number] = len(keys)
+                drawn.pop(number - KEPT, None)
+            yield keys
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
         """Yield the indices of each batch of an epoch, starting with batch `start`."""

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from hookline.data.batches import Batches, batch_size
+from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
+from hookline.data.weights import CurrentWeight
 from hookline.engine import control_file
 from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result
@@ -218,6 +219,7 @@ def evaluate(evaluation: Evaluation, stage: Literal["val", "test"]) -> dict[str,
     host = evaluation.host
     plan, position, strategy = host.plan, host.position, host.strategy
     metrics: dict[str, Any] = {}
+    of_training, host.weighing = host.weighing, CurrentWeight()
     with plan.around(stage), evaluation.in_mode():
         plan.call(f"before_{stage}", {})
         with plan.around(f"{stage}_epoch"):
@@ -233,6 +235,7 @@ def evaluate(evaluation: Evaluation, stage: Literal["val", "test"]) -> dict[str,
         if stage == "val":
             position.validated_at = position.iter
         plan.call(f"after_{stage}", {})
+    host.weighing = of_training
     position.validations += stage == "val"
     return metrics
 
@@ -255,10 +258,11 @@ def evaluate_one(
                 with plan.around("forward", batch), compute.autocast():
                     loss = as_outputs(loop.loss(model, batch))["loss"] if loop.loss is not None else None
                     outputs = loss if loop.only_loss else loop.step(model, batch)
+                weight = loop.weigher(batches, batch_idx, batch, outputs)
                 if loss is not None:
-                    average.update(loss, batch_size(batch))
+                    average.update(loss, weight)
                 if not loop.only_loss:
-                    loop.metrics.update(outputs, batch)
+                    loop.metrics.update(outputs, batch, weight)
             except Exception as error:
                 blame_step(error, host, f"the step of {stage}, batch {batch_idx}")
                 raise

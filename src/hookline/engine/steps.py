@@ -84,6 +84,11 @@ def as_outputs(result: Any) -> dict[str, Any]:
             outputs["loss"] = _sum_of_losses(outputs)
     elif isinstance(result, (tuple, list)) and len(result) == 2:
         given, loss = result
+        if _is_number(given) and _is_number(loss):
+            raise HooklineError(
+                "the step returned a pair of two single numbers, but only one of them can be the loss; return them by "
+                'name: {"loss": loss, "aux": aux}'
+            )
         outputs = {**given, "loss": loss} if isinstance(given, Mapping) else {"outputs": given, "loss": loss}
     else:
         raise HooklineError(f"the step returned {describe(result)}; {WHAT_TO_RETURN}")
@@ -91,6 +96,10 @@ def as_outputs(result: Any) -> dict[str, Any]:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise HooklineError(f"the loss of the step is {describe(loss)}; {WHAT_TO_RETURN}")
     return outputs
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, Tensor) and not value.ndim)
 
 
 def own_outputs(result: Any) -> dict[str, Any]:

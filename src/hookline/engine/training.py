@@ -42,6 +42,7 @@ from hookline.data.transfer import Transfer, moved_ahead, to_device
 from hookline.engine.driver import Driver
 from hookline.engine.loops import around_pass, around_train, end_if_signaled, handle_requests
 from hookline.engine.numerics import KEPT, check_losses
+from hookline.engine.weighing import Weighing
 from hookline.errors import StorageError
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
@@ -108,10 +109,11 @@ class Training(Driver):
         )
         #: True if the forward pass of a step has a context besides the contexts of hooks.
         self.wraps_forward = compute.precision != "fp32" or (self.update is not None and self.strategy.syncs_in_forward)
+        self.weighing = Weighing(host, loop, optims, is_even=not self.weighs_samples)
         unit: When = "epoch" if loop.by_epoch else "iter"
         optims.attach(
             *(self.plan, compute.precision, compute.device, unit, self.batches_left),
-            *(self.strategy, compute.wrapped, self.agree_on_skip),
+            *(self.strategy, compute.wrapped, self.agree_on_skip, self.weighing),
         )
 
     # -- a pass over the data
@@ -133,10 +135,9 @@ class Training(Driver):
         self.drop_stale_gradients()
         self.clear_skip()
         self.host.ends_epoch = self.host.ends_window = self.ends_window = False
-        self.host.batch_weight = None
-        self.optims.weigh()
         self._next_look = 0
-        return batches
+        assert self.batches is not None, "it was opened"
+        return self.weighing.begin_pass(self.batches, batches)
 
     def open_batches(self) -> Iterable[tuple[Any, bool]]:
         """Create the iterator of the loader, at the current batch."""
@@ -176,7 +177,7 @@ class Training(Driver):
         self.host.ends_epoch = last
         self.host.ends_window = self.ends_window = self._by_epoch or self.position.iter == self._last_iter
         if last:
-            self._weigh_last_batch(batch)
+            self.weighing.mark_last(batch)
 
     def end_iteration(self, loss: Tensor | None = None) -> bool:
         """Count the iteration, keep its loss to be checked, and handle requests.
@@ -356,15 +357,6 @@ class Training(Driver):
         """Clear a skip at the end of its iteration."""
         self.requests.skip = ""
         self.optims.clear_skip()
-
-    def _weigh_last_batch(self, batch: Any) -> None:
-        """Weigh the last batch of a pass, which may have fewer samples than the others, or a different number here."""
-        assert self.batches is not None
-        samples, usual = self.batches.samples(self.position.batch, batch)
-        whole, usual_whole = self.strategy.total([samples, usual])
-        if usual and self.weighs_samples and (samples, whole) != (usual, usual_whole):
-            self.host.batch_weight = samples / usual
-            self.optims.weigh(self.host.batch_weight, whole / usual_whole)
 
     # -- errors
 

@@ -22,6 +22,8 @@ class Position:
     #: validation after it validates first when it resumes.
     validations: int = 0
     validated_at: int = -1
+    #: The weight of the first batch of the run, which other batches are compared with; 0 before it.
+    usual_weight: float = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters as plain data."""

@@ -483,7 +483,8 @@ class Runner:
         "_host.data_batch", "Return the current batch. A `before_..._iter` may replace it.", settable=True
     )
     batch_weight: float | None = forwarded(
-        "_host.batch_weight", "Return the samples of the batch relative to a usual one; None if all have a usual one."
+        "_host.weighing.current",
+        "Return how much a batch counts relative to a usual one; None for a usual one.",
     )
     ends_epoch: bool = forwarded("_host.ends_epoch", "Return whether the current batch is the last one of its pass.")
     ends_window: bool = forwarded(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from hookline.checkpoint.names import NAMES
 from hookline.common import forks
 from hookline.common.files import real_path, write_text
+from hookline.data.weights import CurrentWeight
 from hookline.plan.callers import call_in_progress
 from hookline.run.keep import Keep
 from hookline.rundir.journal import NOWHERE, Journal
@@ -142,8 +143,8 @@ class Host:
     ends_epoch = False
     #: True if an accumulation window has to end with the current batch.
     ends_window = False
-    #: The samples of the current batch relative to a usual one; None if every process has a usual one.
-    batch_weight: float | None = None
+    #: How much the current batch counts.
+    weighing: CurrentWeight = CurrentWeight()
 
     #: True if signals become requests. Otherwise they end the process as usual.
     catches_signals: bool = True
