@@ -104,6 +104,17 @@ def test_a_runner_has_what_the_config_says(mynet: Write) -> None:
     assert set(runner.val()) == {"errors", "acc", "loss"}
 
 
+def test_a_function_of_the_config_weighs_batches(mynet: Write) -> None:
+    section = (
+        "{dataloader: {dataset: {type: 'mynet:Data'}, batch_size: 8}, loss: 'mynet:loss_of', weigh: 'builtins:len'}"
+    )
+    runner = build("train.weigh=builtins:len", f"val={section}")
+    assert runner.train_loop.weigher.function is len
+    assert runner.val_loop.weigher.function is len
+    runner.train()
+    assert "unknown" in refused("train.weigh=mynet:tokenz") or "tokenz" in refused("train.weigh=mynet:tokenz")
+
+
 def test_the_seed_decides_the_weights(mynet: Write) -> None:
     def weight(*overrides: str) -> torch.Tensor:
         return build(*overrides).model.get_parameter("inner.weight")

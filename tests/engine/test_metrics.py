@@ -214,7 +214,7 @@ def test_a_hostile_name_is_escaped_in_the_error() -> None:
 def test_the_mean_over_many_batches_keeps_few_values_and_is_weighted_by_samples() -> None:
     average = Average()
     for number in range(2 * KEPT + 3):
-        average.update(torch.tensor(float(number)), samples=1 + number % 2)
+        average.update(torch.tensor(float(number)), weight=1 + number % 2)
         assert len(average._values) < KEPT
     values = [(number, 1 + number % 2) for number in range(2 * KEPT + 3)]
     total, samples = sum(value * weight for value, weight in values), sum(weight for _, weight in values)

@@ -337,7 +337,7 @@ def test_a_batch_without_weight_counts_nothing(tmp_path: Path) -> None:
 
 def test_a_guess_that_makes_a_difference_is_named_once(tmp_path: Path) -> None:
     trained(tmp_path, [(values, values) for values in UNEVEN], step=lambda model, batch: model(batch[0]))
-    guesses = [line for line in (tmp_path / "run" / "run.log").read_text().splitlines() if "guess" in line]
+    guesses = [line for line in (tmp_path / "run" / "run.log").read_text().splitlines() if "by a guess" in line]
     assert [line.split("  ", 1)[1] for line in guesses] == [
         "warning: TrainLoop: a batch (tuple) is weighed by a guess: 2, the length of its last tensor; set weigh to a "
         "function of a batch, or give the class of the batch a length"
@@ -348,7 +348,7 @@ def test_equal_guesses_and_known_sizes_are_not_named(tmp_path: Path) -> None:
     trained(tmp_path / "equal", [(values, values) for values in [torch.ones(4)] * 4], step=lambda m, b: m(b[0]))
     trained(tmp_path / "length", [Graphs(values) for values in UNEVEN], step=of_nodes)
     for name in ("equal", "length"):
-        assert "guess" not in (tmp_path / name / "run" / "run.log").read_text()
+        assert "by a guess" not in (tmp_path / name / "run" / "run.log").read_text()
 
 
 @pytest.mark.parametrize("pair", [(torch.ones(()), torch.ones(())), (0.5, torch.ones(())), (torch.ones(()), 0.5)])

@@ -44,11 +44,11 @@ class Batches:
     """One pass over a loader: yields pairs of a batch and whether it is the last.
 
     The constructor creates the loader's iterator, at batch `start` of pass `epoch`. If the length is unknown, one batch
-    is read ahead. A stateful loader starts from `state`. If the loader fails, `on_failure` is called before the error
-    is raised. The time spent waiting for the loader is added to `waiting`. If the length is unknown, `ends` returns
-    whether a pass ends because the data of this process, or of another one, does. A pass without any batch is an error,
-    unless it `may_be_empty` because other processes have batches. With `once`, only the first batch is read, if the
-    loader can do that.
+    is read ahead, unless the end of the training is `known`: then no pair is marked as the last. A stateful loader
+    starts from `state`. If the loader fails, `on_failure` is called before the error is raised. The time spent waiting
+    for the loader is added to `waiting`. If the length is unknown, `ends` returns whether a pass ends because the data
+    of this process, or of another one, does. A pass without any batch is an error, unless it `may_be_empty` because
+    other processes have batches. With `once`, only the first batch is read, if the loader can do that.
     """
 
     def __init__(
@@ -65,8 +65,10 @@ class Batches:
         ends: Callable[[bool], bool] = bool,
         may_be_empty: bool = False,
         once: bool = False,
+        known: bool = False,
     ) -> None:
         self._ends = ends
+        self._ahead = not known
         self._may_be_empty = may_be_empty
         self._loader = dataloader
         self._waiting = waiting
@@ -92,8 +94,8 @@ class Batches:
                 resuming=resuming,
                 once=once,
             )
-            #: The sizes of the batches that were put together, by number, if only the order of the loader knows them.
-            self._drawn = resumable.order.drawn if resumable is not None else {}
+            #: The order of this pass, which knows the sizes of batches.
+            self._order = None if resumable is None else resumable.order.in_use or resumable.order
             forks.own(self)
             if waiting is not None:
                 waiting.seconds += time.perf_counter() - began
@@ -107,6 +109,11 @@ class Batches:
         return self._length
 
     @property
+    def reads_ahead(self) -> bool:
+        """Return whether a batch is read before the batch before it is used."""
+        return self._length is None and self._ahead
+
+    @property
     def full_size(self) -> int | None:
         """Return the number of samples that every batch but the last has; None if the loader does not know that."""
         return full_size(self._loader)
@@ -118,10 +125,9 @@ class Batches:
 
     def samples(self, number: int) -> int | None:
         """Return how many samples the loader put together for a batch, in this process; None if it is unknown."""
-        resumable = as_resumable(self._loader)
-        if resumable is not None:
-            own = resumable.samples(number)
-            return self._drawn.get(number) if own is None else own
+        if self._order is not None:
+            own = self._order.samples(number)
+            return self._order.drawn.get(number) if own is None else own
         full = self.full_size
         return full if full is None or number + 1 != length_of(self._loader) else last_size(self._loader)
 
@@ -129,8 +135,7 @@ class Batches:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""
         if isinstance(self._loader, SharedList):
             return self._loader.is_repeated(number)
-        resumable = as_resumable(self._loader)
-        return resumable is not None and resumable.samples(number) == 0
+        return self._order is not None and self._order.samples(number) == 0
 
     def disown(self) -> None:
         """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""
@@ -140,16 +145,15 @@ class Batches:
         """Return the state of a stateful loader after the last batch that was yielded; None for other loaders."""
         if not is_stateful(self._loader):
             return None
-        state = (
-            self._state_before_lookahead if self._length is None else self._loader.state_dict()  # type: ignore[attr-defined]
-        )
+        state = self._state_before_lookahead if self.reads_ahead else self._loader.state_dict()  # type: ignore[attr-defined]
         check_plain(state, f"the state of the {self._name}")
         return state
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
         if self._length is not None:
             return self._count(self._length)
-        return self._read_ahead() if self._waiting is None else self._measure(self._read_ahead(), self._waiting)
+        pairs = self._read_ahead() if self._ahead else self._read_on()
+        return pairs if self._waiting is None else self._measure(pairs, self._waiting)
 
     def _measure(self, pairs: Iterator[tuple[Any, bool]], waiting: Cost) -> Iterator[tuple[Any, bool]]:
         clock = time.perf_counter
@@ -196,6 +200,15 @@ class Batches:
                 length,
                 length,
             )
+
+    def _read_on(self) -> Iterator[tuple[Any, bool]]:
+        """Read each batch when it is needed: the model may make the data, and must be up to date."""
+        number = self._start
+        while not self._ends((batch := self._next(number)) is END):
+            number += 1
+            yield batch, False
+        if number == self._start:
+            self._refuse_empty()
 
     def _read_ahead(self) -> Iterator[tuple[Any, bool]]:
         number, stateful = self._start, is_stateful(self._loader)

@@ -23,7 +23,22 @@ if TYPE_CHECKING:
     from hookline.run.position import Position
 
 
-class TrainLoop:
+#: Names that other systems, and people, use for attributes of a loop.
+OTHER_NAMES = {"loader": "dataloader", "data_loader": "dataloader", "batch_size": "dataloader.batch_size"}
+
+
+class LoopSpec:
+    """What both kinds of loops do: they refuse to set an attribute that only looks like one of theirs."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. A name that has no effect, and is near one that has, is refused."""
+        meant = OTHER_NAMES.get(name)
+        if meant is not None and not hasattr(self, name):
+            raise AttributeError(f"a {type(self).__name__} has no '{name}', so setting it has no effect; set {meant}")
+        super().__setattr__(name, value)
+
+
+class TrainLoop(LoopSpec):
     """The training loop: its data, its step, its length, and how often to validate.
 
     Args:
@@ -154,7 +169,7 @@ class TrainLoop:
         return (done >= self.val_begin and done % self.val_interval == 0) or (done > 0 and self.is_over(at))
 
 
-class EvalLoop:
+class EvalLoop(LoopSpec):
     """A loop for validation or testing: its data, its step and its metrics.
 
     Args:

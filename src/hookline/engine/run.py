@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline.common import rng
 from hookline.common.files import write_text
-from hookline.data.sources import as_resumable
+from hookline.data.replaced import DataAtStart
 from hookline.engine import loops
 from hookline.engine.evaluation import Evaluation
 from hookline.engine.numerics import check_losses
@@ -80,6 +80,8 @@ class Run(Host):
     evaluation_class: ClassVar[type[Evaluation]] = Evaluation
     #: What drives the training and the evaluations of the current session, or else of the last one.
     _training: Training | None = None
+    #: The data that training began with; None before it.
+    _data: DataAtStart | None = None
     evaluation: Evaluation
     #: The model, its device and its precision.
     compute: Compute
@@ -140,7 +142,7 @@ class Run(Host):
 
     def replace_training(self, loop: TrainLoop) -> None:
         """Train with another loop from now on."""
-        self.loop_given = loop
+        self.loop_given, self._data = loop, None
         self.__dict__.pop("train_loop", None)
 
     @cached_property
@@ -226,6 +228,9 @@ class Run(Host):
         self._training = self._new_training()
         if verb == "train":
             self.optims.start_schedules(self.train_loop)
+            if self._data is None:
+                self._data = DataAtStart(self.train_loop.dataloader, self.train_loop.length)
+            self.loading.replaced_data = self._replaced_data
             self.note_what_is_asked()
 
     def _new_training(self) -> Training:
@@ -245,6 +250,10 @@ class Run(Host):
     def asked_by_now(self) -> dict[str, Any]:
         """Return what this run was asked to do, with the hooks that joined it since."""
         return self.asked
+
+    def _replaced_data(self) -> dict[str, int]:
+        """Return what was replaced in the training data since the run began."""
+        return {} if self._data is None else self._data.replaced_by(self.train_loop.dataloader)
 
     def share_data(self) -> None:
         """Let each loop read only this process's share of its data. Doing it twice is harmless."""
@@ -350,7 +359,9 @@ class Run(Host):
 
     def facts(self) -> dict[str, Any]:
         """Return the `meta` of a checkpoint."""
-        position = self.position
+        position, data = self.position, self._data
+        if data is None and self.has_training:
+            data = DataAtStart(self.train_loop.dataloader, self.train_loop.length)
         return {
             **self.more_facts(),
             **snapshot.environment(),
@@ -362,17 +373,12 @@ class Run(Host):
             "device": self.device.type,
             "precision": self.precision,
             "accumulate": [optim.accumulate for optim in self.optims.values()],
-            "batches": self.train_loop.length if self.has_training else None,
-            "batch_size": self._samples_of_all(),
+            "batches": data.batches if data is not None else None,
+            "batch_size": data.batch_size if data is not None else None,
             "hooks": [entry.name for entry in self.plan],
             "optims": {name: optim.kinds for name, optim in self.optims.items()},
             "asked": self.asked_by_now(),
         }
-
-    def _samples_of_all(self) -> int | None:
-        """Return the number of samples of a full training batch in all processes together; None if it is unknown."""
-        loader = as_resumable(self.train_loop.dataloader) if self.has_training else None
-        return None if loader is None else loader.samples_of_all
 
     def more_facts(self) -> dict[str, Any]:
         """Return more facts for the `meta` of every checkpoint: tensors and plain data."""

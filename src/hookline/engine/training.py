@@ -137,12 +137,19 @@ class Training(Driver):
         self.host.ends_epoch = self.host.ends_window = self.ends_window = False
         self._next_look = 0
         assert self.batches is not None, "it was opened"
+        if check is not None and self.batches.reads_ahead:
+            self.host.terminal.say(
+                f"the {type(self.loop.dataloader).__name__} has no length, so each batch is read one step ahead, to "
+                "know which is the last; if the model makes the data, train by max_iters, which reads no batch ahead"
+            )
         return self.weighing.begin_pass(self.batches, batches)
 
     def open_batches(self) -> Iterable[tuple[Any, bool]]:
         """Create the iterator of the loader, at the current batch."""
         loop, position = self.loop, self.position
         resuming, state = self.host.loading.take_loader_state()
+        loop.dataloader = self.strategy.share(loop.dataloader, pad=True)  # it may be new
+        self.host.loading.check_data(in_epoch=position.batch > 0)
         self.batches = Batches(
             loop.dataloader,
             loop.limit_batches,
@@ -154,6 +161,7 @@ class Training(Driver):
             on_failure=partial(end_if_signaled, self.host),
             waiting=self.ledger.parts["data"],
             ends=self.strategy.any,
+            known=not loop.by_epoch,
         )
         # Only a loader without a state of its own may be one batch ahead of the run.
         on_gpu = self.compute.device.type == "cuda"
@@ -343,7 +351,10 @@ class Training(Driver):
     def batches_to_come(self) -> int | None:
         """Return the number of batches until windows have to end; None if it is unknown."""
         loop, position = self.loop, self.position
-        length = loop.length if loop.by_epoch else loop.max_iters
+        of_pass = (
+            loop.length if self.batches is None else self.batches.length
+        )  # it may be new data from the next pass on
+        length = of_pass if loop.by_epoch else loop.max_iters
         return None if length is None else length - (position.batch if loop.by_epoch else position.iter)
 
     def agree_on_skip(self) -> None:

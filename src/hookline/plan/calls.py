@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import linecache
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common import forks
 from hookline.common.memory import resident
-from hookline.errors import blame
+from hookline.errors import HookError, blame
 from hookline.plan.costs import Cost, Measuring
-from hookline.plan.matching import ENDS_EPOCH, counter_source
+from hookline.plan.matching import ENDS_EPOCH, counter_source, returns_something
 from hookline.plan.scopes import NOTHING
 from hookline.plan.sources import source_of
 
@@ -201,12 +202,35 @@ def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none", ledger
     lines += [" else:", *[f"  hl_ledger.trace.add_point({point.name!r}, hl_entered)"] * traced, "  return"]
     lines += [f" hl_compile_point(hl_calls[hl_n:], {measuring!r}, hl_ledger)({arguments})"]
     names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
+    for number, call in enumerate(calls):
+        if returns_something(call.method):
+            names[f"hl_method{number}"] = _checked_once(call, names, f"hl_method{number}")
     names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_clock": time.perf_counter}
     names |= {"hl_compile_point": compile_point, "hl_ledger": ledger, "hl_resident": resident, "hl_next_due": next_due}
     names |= state
     exec(compile_text("\n".join(lines) + "\n", point.name), names)
     compiled: PointCall = names[point.name]
     return compiled
+
+
+def _checked_once(call: Call, names: dict[str, Any], name: str) -> Callable[..., Any]:
+    """Return the method of a call for its first time: it refuses a result whose body nobody would run.
+
+    It then puts the method itself in its place, so that later calls cost nothing more.
+    """
+
+    def first(*arguments: Any, **named: Any) -> None:
+        result = call.method(*arguments, **named)
+        if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            if not inspect.isasyncgen(result):
+                result.close()
+            raise HookError(
+                f"{call.who}.{call.point.name} ({call.where}) returned a {type(result).__name__}, whose body nobody "
+                "runs; write a plain method, or name a method with a yield around_<scope>"
+            )
+        names[name] = call.method
+
+    return first
 
 
 def _indented(lines: Iterable[str], by: int = 1) -> list[str]:

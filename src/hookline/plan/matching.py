@@ -6,10 +6,12 @@ fit its point is refused here. `hookline.plan.methods` finds the methods.
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HookError, did_you_mean, nearest
@@ -121,6 +123,25 @@ def never_runs(method: Callable[..., Any]) -> bool:
     function = function_of(method)
     kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     return any(is_kind(function) for is_kind in kinds)
+
+
+def returns_something(method: Callable[..., Any]) -> bool:
+    """Return whether a method may return anything but None, as far as its bytecode shows."""
+    code = getattr(method, "__code__", None)
+    return not isinstance(code, CodeType) or _returns_something(code)
+
+
+@lru_cache(maxsize=10_000)
+def _returns_something(code: CodeType) -> bool:
+    before = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return True
+        is_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+        if instruction.opname == "RETURN_VALUE" and not is_none:
+            return True
+        before = instruction
+    return False
 
 
 def function_of(method: Callable[..., Any]) -> Any:

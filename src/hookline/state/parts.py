@@ -26,6 +26,7 @@ from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
+from hookline.data import replaced
 from hookline.data.loader import mix
 from hookline.errors import ConfigError, blame
 from hookline.optim import retiming
@@ -295,12 +296,15 @@ class PositionPart(RunnerPart, CountersPart):
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
+        if data := runner.loading.replaced_data():
+            state["data"] = data
         return state
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Move the run to the saved position."""
         runner = self._runner
         super().load_state_dict(state, checkpoint)
+        runner.loading.data = state.get("data", {})
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
@@ -309,6 +313,8 @@ class PositionPart(RunnerPart, CountersPart):
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
         odd, optims = super().malformed(state), self._runner.optims
+        if not odd and replaced.is_malformed(state.get("data", {})):
+            return ["['data']"]
         if odd or not optims:
             return odd
         if "updates" not in state:
@@ -322,7 +328,7 @@ class PositionPart(RunnerPart, CountersPart):
         """Check that the loader still has the batch that the run continues with, after the same samples."""
         length, batch = self._runner.train_loop.length, state.get("batch", 0)
         other = self._other_shares(state, checkpoint["meta"])
-        if other or length is None or batch <= length:
+        if other or length is None or batch <= length or state.get("data"):
             return other
         return [f"the data: the checkpoint is at batch {batch} of its epoch, but the loader now has only {length}"]
 
@@ -332,6 +338,8 @@ class PositionPart(RunnerPart, CountersPart):
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
         saved = f"the data: the checkpoint was saved by {processes(then['world_size'])} in the middle of an epoch"
+        if state.get("data"):
+            return [f"{saved}, after its data was replaced, so that many have to resume it"]
         if "windows" in state:
             return [f"{saved} and of an accumulation window, so that many have to resume it"]
         if then.get("batch_size") is None or now["batch_size"] is None:
