@@ -118,8 +118,8 @@ def test_a_point_that_returns_a_body_nobody_runs_is_refused_at_its_first_call() 
             runner.train()
         assert runner.iter == 0
         assert re.fullmatch(
-            rf"{type(hook).__name__}\.after_train_iter \(.*test_calls\.py:\d+\) returned a {kind}, whose body nobody runs; "
-            r"write a plain method, or name a method with a yield around_<scope>",
+            rf"{type(hook).__name__}\.after_train_iter \(.*test_calls\.py:\d+\) returned a {kind}, whose body nobody "
+            r"runs; write a plain method, or name a method with a yield around_<scope>",
             str(refused.value),
         )
 
