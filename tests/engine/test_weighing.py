@@ -424,6 +424,17 @@ def test_a_window_of_one_batch_depends_on_the_share_of_the_process() -> None:
     assert weights.correction(1) == 1.0
 
 
+def test_every_update_on_the_last_batch_is_weighed() -> None:
+    weights = WindowWeights(Ranks([3.0, 3.0]))
+    weights.follow(vary=False)
+    weights.expect_difference()
+    found = []
+    for _ in range(2):
+        found.append((weights.differ, weights.factor(1, is_first=True)))
+        weights.add()
+    assert found == [(True, 0.5), (True, 0.5)]
+
+
 def test_full_batches_of_several_processes_need_no_exchange() -> None:
     strategy = Ranks([])
     weights = WindowWeights(strategy)

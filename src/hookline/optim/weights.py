@@ -39,9 +39,7 @@ class WindowWeights:
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
         self.source = BatchWeights()
-        #: True if the weights of every batch may differ between processes.
-        self.vary = False
-        #: True if the weights of the current batch may differ between processes.
+        #: True if the weights may differ between processes: from here to the end of the pass.
         self.differ = False
         #: What the user's step said about the batch of the next update, relative to a usual one.
         self._said: float | None = None
@@ -52,10 +50,10 @@ class WindowWeights:
 
     def follow(self, vary: bool) -> None:
         """Begin a pass over the data, whose batches may all `vary` in weight, or only the last one."""
-        self.vary = self.differ = vary and self.strategy.world_size > 1
+        self.differ = vary and self.strategy.world_size > 1
 
     def expect_difference(self) -> None:
-        """Note that the weights of the current batch may differ between processes."""
+        """Note that from this batch to the end of the pass, weights may differ between processes."""
         self.differ = self.strategy.world_size > 1
 
     def say(self, weight: Any) -> None:
@@ -81,7 +79,7 @@ class WindowWeights:
 
     def add(self) -> None:
         """Count the batch whose gradients were just added to the window."""
-        self.mass, self._added, self.differ = self.mass + self._added, 1.0, self.vary
+        self.mass, self._added = self.mass + self._added, 1.0
 
     def forget(self) -> None:
         """Forget what was said about a batch that is skipped."""

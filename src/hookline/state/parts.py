@@ -386,6 +386,8 @@ def malformed_position(state: Any) -> list[str]:
     odd = [name for name, value in state.items() if name in known and type(value) is not type(known[name])]
     counts = ("epoch", "iter", "batch", "validations")
     odd += [name for name in counts if name not in odd and not _is_count(state.get(name, 0))]
+    usual = state.get("usual_weight", 0.0)
+    odd += ["usual_weight"] * ("usual_weight" not in odd and not (is_finite(usual) and usual >= 0))
     missing = [f"['{name}'] (missing)" for name in ("epoch", "iter", "batch") if name not in state]
     return [*(f"['{name}']" for name in odd), *missing]
 

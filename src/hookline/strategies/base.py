@@ -174,10 +174,6 @@ class Strategy:
         """Return the sum of a tensor over all processes."""
         return value
 
-    def total(self, numbers: list[int]) -> list[int]:
-        """Return the sum of each number over all processes."""
-        return numbers
-
     def average(
         self,
         numbers: dict[str, float],

@@ -188,10 +188,6 @@ class Processes(Strategy):
         """Return the sum of a tensor over all processes."""
         return self.group.reduce(value, distributed.ReduceOp.SUM)
 
-    def total(self, numbers: list[int]) -> list[int]:
-        """Return the sum of each number over all processes."""
-        return self.reduce_sum(torch.tensor(numbers)).tolist()
-
     def average(
         self,
         numbers: dict[str, float],
