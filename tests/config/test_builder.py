@@ -107,8 +107,8 @@ def test_a_runner_has_what_the_config_says(mynet: Write) -> None:
 def test_a_function_of_the_config_weighs_batches(mynet: Write) -> None:
     data = "dataloader: {dataset: {type: 'mynet:Data'}, batch_size: 8}"
     runner = build("train.weigh=mynet:size", f"val={{{data}, loss: 'mynet:loss_of', weigh: 'mynet:size'}}")
-    for loop in (runner.train_loop, runner.val_loop):
-        assert loop.weigher.function.__name__ == "size"
+    loops: tuple[Any, ...] = runner.train_loop, runner.val_loop
+    assert [loop.weigher.function.__name__ for loop in loops] == ["size", "size"]
     runner.train()
     assert "mynet:sizes" in refused("train.weigh=mynet:sizes")
 

@@ -49,7 +49,7 @@ def test_what_cannot_be_replaced_is_refused() -> None:
     with pytest.raises(ConfigError, match="batch_size must be an int of at least 1"):
         loader.batch_size = 0
     with pytest.raises(ConfigError, match="a ResumableLoader needs a dataset with a length"):
-        loader.dataset = iter([])
+        loader.dataset = object()
     own = ResumableLoader(data_of(6), order=Backwards(data_of(6), 3, False, False, 0))
     for name, value in (("batch_size", 2), ("dataset", data_of(3))):
         with pytest.raises(ConfigError, match=rf"^loader.{name} has no effect on the batches of Backwards"):
@@ -162,10 +162,8 @@ def test_a_resumed_run_refuses_to_go_on_with_the_old_data(tmp_path: Path, what: 
 
 
 def test_a_damaged_description_of_replaced_data_is_found() -> None:
-    assert [is_malformed(each) for each in ({}, {"batch_size": 3}, {"batch_size": -1}, {"other": 1}, [])] == [
-        *(False, False),
-        *(True, True, True),
-    ]
+    states: list[Any] = [{}, {"batch_size": 3}, {"batch_size": -1}, {"other": 1}, []]
+    assert [is_malformed(state) for state in states] == [False, False, True, True, True]
 
 
 # -- streams without a length

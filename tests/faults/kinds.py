@@ -231,7 +231,7 @@ def _uneven(model: nn.Module) -> dict[str, Any]:
     return {"loader": loader, "step": of_own}
 
 
-def tokens(batch: Any) -> Tensor:
+def tokens(batch: Any) -> Any:
     """Return how many numbers of a batch are positive, as if these were its tokens."""
     return (batch[0] > 0).sum()
 

@@ -54,7 +54,7 @@ class ResumableLoader:
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: Any,
         batch_size: int = 1,
         shuffle: bool = False,
         num_workers: int = 0,
@@ -111,11 +111,11 @@ class ResumableLoader:
         return self._dataset
 
     @dataset.setter
-    def dataset(self, dataset: Dataset[Any]) -> None:
+    def dataset(self, dataset: Any) -> None:
         _check_dataset(dataset)
         self._refuse_own_order("dataset")
         self._dataset = self.order.dataset = dataset
-        self.replaced["samples"] = len(dataset)  # type: ignore[arg-type]  # it was checked
+        self.replaced["samples"] = len(dataset)
         self._loader = self._make_loader()  # workers that live as long as the loader have the old one
 
     def _refuse_own_order(self, name: str) -> None:

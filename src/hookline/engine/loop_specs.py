@@ -66,7 +66,7 @@ class TrainLoop(LoopSpec):
         val_interval: int | None = None,
         val_begin: int = 1,
         limit_batches: int | None = None,
-        weigh: Callable[[Any], float] | None = None,
+        weigh: Callable[[Any], Any] | None = None,
     ) -> None:
         if (max_epochs is None) == (max_iters is None):
             raise ConfigError("TrainLoop needs either max_epochs or max_iters")
@@ -194,7 +194,7 @@ class EvalLoop(LoopSpec):
         metrics: Mapping[str, Any] | Any | None = None,
         loss: Callable[..., Any] | None = None,
         limit_batches: int | None = None,
-        weigh: Callable[[Any], float] | None = None,
+        weigh: Callable[[Any], Any] | None = None,
     ) -> None:
         if limit_batches is not None:
             check_int("limit_batches", limit_batches, least=1)
@@ -220,6 +220,11 @@ class EvalLoop(LoopSpec):
         found = [*self.metrics.names, *(["loss"] if self.loss is not None else [])]
         metrics = ", ".join(map(escaped, found)) or "none"
         return f"<{type(self).__name__}: {batches}, step {short_name(self.step)}, metrics: {metrics}>"
+
+    @property
+    def needs_weights(self) -> bool:
+        """Return whether something is averaged over batches: the loss, or the results of a function."""
+        return self.loss is not None or self.metrics.has_functions
 
     def shorten(self, batches: int) -> None:
         """Use at most this many batches, for a dry run."""

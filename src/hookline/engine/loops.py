@@ -258,7 +258,7 @@ def evaluate_one(
                 with plan.around("forward", batch), compute.autocast():
                     loss = as_outputs(loop.loss(model, batch))["loss"] if loop.loss is not None else None
                     outputs = loss if loop.only_loss else loop.step(model, batch)
-                weight = loop.weigher(batches, batch_idx, batch, outputs)
+                weight = loop.weigher(batches, batch_idx, batch, outputs) if loop.needs_weights else 1.0
                 if loss is not None:
                     average.update(loss, weight)
                 if not loop.only_loss:

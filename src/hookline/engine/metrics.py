@@ -85,6 +85,11 @@ class Metrics:
                 raise HooklineError(f"the metric '{name}' must be callable, or have update and compute, not {metric!r}")
 
     @property
+    def has_functions(self) -> bool:
+        """Return whether a metric is a function, whose results are averaged."""
+        return any(not hasattr(metric, "compute") for metric in self._metrics.values())
+
+    @property
     def names(self) -> list[str]:
         """Return the names of the metrics. One that names its results itself is shown as its class."""
         return [name or type(metric).__name__ for name, metric in self._metrics.items()]
