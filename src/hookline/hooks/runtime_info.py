@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class RuntimeInfoHook(Hook):
     """Puts epoch, iter, learning rates, outputs and metrics into the hub.
 
-    So other hooks can read them without the runner. These are the scalars:
+    These are the scalars:
 
     - `train/lr`, and `train/lr_1` for further parameter groups, or `train/lr_<name>` for a group with a name
     - `train/<name>`, for every single number that the step returns; in means, a batch counts by its weight, as it does
