@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
+from hookline.data.batches import is_malformed
 from hookline.data.loader import ResumableLoader
-from hookline.data.replaced import is_malformed
 from hookline.errors import ConfigError, DataError
 from hookline.testing import toy_data, toy_model
 from tests.data.test_loader import Backwards

@@ -109,6 +109,11 @@ class Batches:
         return self._length
 
     @property
+    def is_shared(self) -> bool:
+        """Return whether the data is shared by a rule, so that full batches are as large in all processes."""
+        return self._order is not None
+
+    @property
     def reads_ahead(self) -> bool:
         """Return whether a batch is read before the batch before it is used."""
         return self._length is None and self._ahead
@@ -251,3 +256,53 @@ class Batches:
         if self._on_failure is not None:
             self._on_failure()
         blame(error, f"in the {self._name}, at batch {number} of epoch {self._epoch}", exit_code=DataError.exit_code)
+
+
+# -- data that is replaced during a run: from the next pass on
+
+#: How to replace data so that a run can be resumed.
+HOW = (
+    "a resumed run begins with the data that it is built with, so replace the data in before_train_epoch, as a "
+    "function of runner.epoch or runner.iter"
+)
+#: The attribute that was set, by the name in a checkpoint.
+NAMES = {"batch_size": "loader.batch_size", "samples": "loader.dataset", "batches": "train_loop.dataloader"}
+
+
+class DataAtStart:
+    """The data that a run begins with: its loader, and the sizes of a pass and of a batch of all processes."""
+
+    def __init__(self, loader: Iterable[Any], batches: int | None) -> None:
+        self._loader, self.batches, self.batch_size = loader, batches, samples_of_all(loader)
+
+    def replaced_by(self, loader: Iterable[Any]) -> dict[str, int]:
+        """Return what has been replaced since: the batch size, the samples, or all batches."""
+        resumable = as_resumable(loader)
+        found = {} if resumable is None else dict(resumable.replaced)
+        if loader is not self._loader:
+            found["batches"] = length_of(loader) or 0
+        return found
+
+
+def samples_of_all(loader: Iterable[Any]) -> int | None:
+    """Return the number of samples of a full batch in all processes together; None if it is unknown."""
+    resumable = as_resumable(loader)
+    return None if resumable is None else resumable.samples_of_all
+
+
+def refuse_other_data(then: Mapping[str, int], now: Mapping[str, int], in_epoch: bool) -> None:
+    """Refuse to resume with other data: nothing was replaced yet, or, inside an epoch, by something else."""
+    for name, value in then.items():
+        if name not in now or (in_epoch and now[name] != value):
+            found = now.get(name, "not replaced")
+            raise DataError(
+                f"the checkpoint was saved after {NAMES[name]} was replaced ({name}: {value}), but here it is {found}; "
+                f"{HOW}"
+            )
+
+
+def is_malformed(state: Any) -> bool:
+    """Return whether a saved description of replaced data is none."""
+    return not isinstance(state, dict) or not all(
+        name in NAMES and type(value) is int and 0 <= value < 1 << 63 for name, value in state.items()
+    )

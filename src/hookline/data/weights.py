@@ -111,12 +111,3 @@ def _parts(batch: Any) -> list[Any]:
     if isinstance(batch, (tuple, list)):
         return list(batch)
     return [batch] if isinstance(batch, Tensor) else list(getattr(batch, "__dict__", {}).values())
-
-
-class CurrentWeight:
-    """The weight of the current batch relative to a usual one: None for a usual one."""
-
-    __slots__ = ("current",)
-
-    def __init__(self, current: float | None = None) -> None:
-        self.current = current

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.data.replaced import refuse_other_data
+from hookline.data.batches import refuse_other_data
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
