@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -50,6 +50,11 @@ class Weigher:
         if samples is None:
             samples = own_length(batch)
         return self._guessed(batch, outputs) if samples is None else samples
+
+    def weight_of_all(self, batches: Iterable[Any]) -> int | None:
+        """Return the weight that all of these batches show; None if they differ, or show none."""
+        weights = {size if (size := own_length(batch)) is not None else guess(batch) for batch in batches}
+        return weights.pop() if len(weights) == 1 else None
 
     def _guessed(self, batch: Any, outputs: Any) -> int:
         size = guess(outputs, batch)

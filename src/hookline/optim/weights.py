@@ -86,7 +86,7 @@ class Weighing(BatchWeights):
                 if begun is None:  # a resumed pass that has no batch left
                     return ()
                 first, pairs = self._weigh(begun[0]), chain([begun], pairs)
-            position.usual_weight = mean_over_processes(self._strategy, first) or 1.0
+            position.usual_weight = float(mean_over_processes(self._strategy, first)) or 1.0
         self.at.weight = _Varying(self) if self._full is None else CurrentWeight(self._shown(self._full))
         for optim in self._optims.values():
             optim.weights.follow(vary=self._full is None)
@@ -105,8 +105,7 @@ class Weighing(BatchWeights):
         if self._weigher.function is not None:
             return None
         if (stored := batches.stored) is not None:
-            weights = {self._weigher(batches, 0, batch) for batch in stored}
-            return weights.pop() if len(weights) == 1 else None
+            return self._weigher.weight_of_all(stored)
         full = batches.full_size
         if not batches.is_shared and len(set(self._strategy.gather(full))) > 1:
             return None

@@ -272,7 +272,7 @@ class PositionPart(RunnerPart, CountersPart):
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
-        if data := runner.replaced_data():
+        if data := runner.loading.replaced_data():
             state["data"] = data
         return state
 
