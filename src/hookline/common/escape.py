@@ -8,6 +8,7 @@ reverse the order of letters. Every place that shows text uses one of these func
     escaped_lines(text)      for whole screens, logs and tracebacks: line breaks and tabs stay
 
 An escape is written as in Python: `\x1b`, `\n`, `\u202e`. Letters and symbols of any language stay as they are.
+The values of environment variables that a config refers to are replaced by their references.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import logging
 import re
 from contextlib import suppress
 from typing import Any
+
+from hookline.common.environment import hidden
 
 # Control codes (C0, DEL, C1), characters without width, codes for the direction of text, line and paragraph separators,
 # unpaired surrogates, and tags.
@@ -60,6 +63,7 @@ def escaped_lines(value: Any) -> str:
 
 
 def _replaced(codes: re.Pattern[str], text: str) -> str:
+    text = hidden(text)
     return text if text.isprintable() else codes.sub(_escape, text)  # no code is printable, and the test is fast
 
 

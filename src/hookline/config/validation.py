@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -16,7 +17,7 @@ from hookline.config.problems import Problems
 from hookline.config.schema import Config, EvalSection, OptimSection, TrainSection, is_single, known_keys
 from hookline.config.signature import filled_parameter, hook_key_problems, signature_of
 from hookline.config.slots import HOOK_KEYS
-from hookline.errors import ConfigError, nearest
+from hookline.errors import MOST_NAMES, ConfigError, nearest
 from hookline.optim.lengths import check_share
 from hookline.plan.registry import DEFAULT_HOOKS, SCHEDULERS
 
@@ -114,7 +115,8 @@ class _Checker:
             return
         lengths = ("max_epochs", "max_iters")
         given = [key for key in lengths if section.get(key) is not None]
-        misspelled = not given and any(nearest(key, lengths) for key in section if key not in TrainSection.model_fields)
+        unknown = islice((key for key in section if key not in TrainSection.model_fields), MOST_NAMES)
+        misspelled = not given and any(nearest(key, lengths) for key in unknown)
         if len(given) != 1 and not misspelled:
             what = "both" if given else "neither"
             self.note(("train",), f"expected either max_epochs or max_iters, found {what}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline.common import rng
+from hookline.common.environment import written
 from hookline.common.files import write_text
 from hookline.data.sources import as_resumable
 from hookline.engine import loops
@@ -264,7 +265,7 @@ class Run(Host):
         if self.config is not None:
             from hookline.common.yaml_file import dump
 
-            write_text(self.work_dir / "config.yaml", origin.describe(self.config_file) + dump(self.config))
+            write_text(self.work_dir / "config.yaml", origin.describe(self.config_file) + dump(written(self.config)))
 
     def record_files(self) -> Iterable[str]:
         """Return the files of the writers."""

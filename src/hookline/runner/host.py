@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookline.checks import optimizers
-from hookline.checks.before_training import check_before_training, refuse_empty_loaders
+from hookline.checks.before_training import check_before_training, check_loaders
 from hookline.engine.run import Run
 from hookline.errors import ConfigError
 from hookline.lifecycle.session import session
@@ -43,7 +43,7 @@ class RunnerHost(Run):
         evaluations = {f"val {name}".strip(): each for name, each in self.val_loops.items()}
         if self.trial_batch and self.strict_start:
             evaluations |= {f"test {name}".strip(): each for name, each in self.test_loops.items()}
-        refuse_empty_loaders({"train": loop, **evaluations})
+        check_loaders({"train": loop, **evaluations})
         with self.acceleration.threads_set(), session(self, "train", self.start):
             self.report_finished()
             self.run_training()
@@ -58,7 +58,7 @@ class RunnerHost(Run):
                 else f"the section '{stage}' of the config"
             )
             raise ConfigError(f"this run has no {stage} loop; add one: {added}")
-        refuse_empty_loaders({f"{stage} {name}".strip(): loop for name, loop in loops_of_stage.items()})
+        check_loaders({f"{stage} {name}".strip(): loop for name, loop in loops_of_stage.items()})
         with self.acceleration.threads_set(), session(self, stage, self.start):
             return self.evaluation.run(stage)
 

@@ -1,0 +1,71 @@
+"""Texts that come from environment variables. They may be secrets, so files and messages hold their references.
+
+A config may contain `${oc.env:TOKEN}`. The object that it is for gets the value, and everything that is written gets
+the reference: config.yaml, checkpoints, reports and the records of writers (`FromEnvironment`, `written`). Errors of
+other libraries can repeat a value in the middle of a text, so `hookline.common.escape` replaces it there (`hidden`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+#: Shorter values are not searched for in texts: every `cpu` of a log would be replaced.
+SHORTEST = 6
+
+_references: dict[str, str] = {}
+
+
+class FromEnvironment(str):
+    """A text that contains the value of an environment variable, with the text of the config that it stands for."""
+
+    __slots__ = ("reference",)
+    reference: str
+
+    def __new__(cls, value: str, reference: str) -> FromEnvironment:
+        """Create the text `value`, which the config writes as `reference`."""
+        made = super().__new__(cls, value)
+        made.reference = reference
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.reference)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FromEnvironment, (str(self), self.reference)
+
+
+def written(value: Any) -> Any:
+    r"""Return data as a config writes it: with references in place of their values, and `\${` for any other `${`."""
+    if isinstance(value, FromEnvironment):
+        return value.reference
+    if isinstance(value, str):
+        return value.replace("${", "\\${")
+    if isinstance(value, Mapping):
+        return {key: written(inner) for key, inner in value.items()}
+    return [written(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def revealed(value: Any) -> Any:
+    """Return data with plain texts in place of those that know their reference, for the code that uses them."""
+    if isinstance(value, FromEnvironment):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: revealed(inner) for key, inner in value.items()}
+    return type(value)(map(revealed, value)) if type(value) in (list, tuple) else value
+
+
+def hide_in_texts(value: str, reference: str) -> None:
+    """Let `hidden` replace a value from now on, unless it is short, or the name of a file that messages must show."""
+    if len(value) >= SHORTEST and not os.path.lexists(value):
+        _references[value] = reference
+        _references[repr(value)[1:-1]] = reference
+
+
+def hidden(text: str) -> str:
+    """Return a text with references in place of the values of environment variables that configs use."""
+    for value, reference in _references.items():
+        if value in text:
+            text = text.replace(value, reference)
+    return text
