@@ -8,7 +8,7 @@ other libraries can repeat a value in the middle of a text, so `hookline.common.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 #: Shorter values are not searched for in texts: every `cpu` of a log would be replaced.
@@ -38,22 +38,35 @@ class FromEnvironment(str):
 
 def written(value: Any) -> Any:
     r"""Return data as a config writes it: with references in place of their values, and `\${` for any other `${`."""
-    if isinstance(value, FromEnvironment):
-        return value.reference
-    if isinstance(value, str):
-        return value.replace("${", "\\${")
-    if isinstance(value, Mapping):
-        return {key: written(inner) for key, inner in value.items()}
-    return [written(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+    return _changed(value, lambda text: _reference(text) or text.replace("${", "\\${"))
+
+
+def shown(value: Any) -> Any:
+    r"""Return data that was `written` for people and programs to read: with `${` in place of `\${`."""
+    return _changed(value, lambda text: text.replace("\\${", "${"))
 
 
 def revealed(value: Any) -> Any:
     """Return data with plain texts in place of those that know their reference, for the code that uses them."""
-    if isinstance(value, FromEnvironment):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: revealed(inner) for key, inner in value.items()}
-    return type(value)(map(revealed, value)) if type(value) in (list, tuple) else value
+    return _changed(value, str)
+
+
+def hidden_in(value: Any) -> Any:
+    """Return data with all of its texts `hidden`, however short they are if they know their reference."""
+    return _changed(value, lambda text: _reference(text) or hidden(text))
+
+
+def _reference(text: str) -> str | None:
+    return text.reference if isinstance(text, FromEnvironment) else None
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """Return data with all of its texts changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: _changed(inner, change) for key, inner in value.items()}
+    return type(value)(_changed(inner, change) for inner in value) if type(value) in (list, tuple) else value
 
 
 def hide_in_texts(value: str, reference: str) -> None:

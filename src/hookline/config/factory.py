@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.environment import revealed
+from hookline.common.environment import FromEnvironment
 from hookline.common.marks import Keys, refusal, refuse_all
 from hookline.config.blueprints import Around, Blueprint, Drafter, Provided
 from hookline.config.functions import Use, call
@@ -75,7 +75,7 @@ class Maker:
             return {key: self._build_value(item, provided) for key, item in value.items()}
         if type(value) in (list, tuple):
             return type(value)(self._build_value(item, provided) for item in value)
-        return revealed(value)
+        return str(value) if isinstance(value, FromEnvironment) else value
 
     def call(self, keys: Keys, factory: Callable[..., Any], /, *values: Any, **parameters: Any) -> Any:
         """Call a constructor for the value at these keys, and report a failure with its position."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.environment import written
+from hookline.common.environment import hidden_in
 from hookline.common.files import refuse_other_kinds
 from hookline.errors import ConfigError
 from hookline.writers.base import Outcome, Writer
@@ -119,7 +119,7 @@ class Writers(Writer):
         name, step = plain_name("a config", name), plain_step(name, step)
         if self._resuming:
             self._configs.append((name, config, step))
-        self._to_each("write_config", name, written(config), step)
+        self._to_each("write_config", name, hidden_in(config), step)
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
         """Write the distribution of the numbers in a tensor, an array or a list."""
