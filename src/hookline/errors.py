@@ -19,7 +19,6 @@ import difflib
 from collections.abc import Iterable
 from contextlib import suppress
 
-from hookline.common.environment import hidden
 from hookline.common.escape import escaped, escaped_message
 
 #: The exit code of a run whose same step has failed three times.
@@ -104,7 +103,7 @@ def described(error: BaseException) -> str:
     'ValueError: too large'
     """
     try:
-        return hidden(f"{type(error).__name__}: {error}")
+        return f"{type(error).__name__}: {error}"
     except Exception as another:
         return f"{type(error).__name__}, whose message cannot be shown: its __str__ raised {type(another).__name__}"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hookline import Runner, cli
-from hookline.common import environment
+from hookline.common import escape
 from hookline.common.environment import FromEnvironment, hidden_in
 from hookline.config import build_runner, dump, from_dict, load, read
 from hookline.errors import ConfigError
@@ -70,7 +70,7 @@ work_dir: out
 
 @pytest.fixture
 def project(mynet: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    monkeypatch.setattr(environment, "_references", {})
+    monkeypatch.setattr(escape, "_references", {})
     monkeypatch.setenv("TOKEN", SECRET)
     mynet("remote.py", MODULE)
     mynet("run.yaml", CONFIG)
@@ -211,7 +211,7 @@ def test_short_values_paths_and_settings_of_the_run_stay_readable_in_messages(
         },
     }
     assert from_dict(config).data["model"] == {"a": "cpu", "b": str(tmp_path), "c": "baseline-3", "d": "default"}
-    assert environment._references == {}
+    assert escape._references == {}
 
 
 def test_a_text_from_the_environment_keeps_its_reference_through_copies(project: Write) -> None:

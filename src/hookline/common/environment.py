@@ -7,14 +7,10 @@ other libraries can repeat a value in the middle of a text, so `hookline.common.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Shorter values are not searched for in texts: every `cpu` of a log would be replaced.
-SHORTEST = 6
-
-_references: dict[str, str] = {}
+from hookline.common.escape import hidden
 
 
 class FromEnvironment(str):
@@ -67,18 +63,3 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         return {key: _changed(inner, change) for key, inner in value.items()}
     return type(value)(_changed(inner, change) for inner in value) if type(value) in (list, tuple) else value
-
-
-def hide_in_texts(value: str, reference: str) -> None:
-    """Let `hidden` replace a value from now on, unless it is short, or the name of a file that messages must show."""
-    if len(value) >= SHORTEST and not os.path.lexists(value):
-        _references[value] = reference
-        _references[repr(value)[1:-1]] = reference
-
-
-def hidden(text: str) -> str:
-    """Return a text with references in place of the values of environment variables that configs use."""
-    for value, reference in _references.items():
-        if value in text:
-            text = text.replace(value, reference)
-    return text

@@ -14,11 +14,10 @@ The values of environment variables that a config refers to are replaced by thei
 from __future__ import annotations
 
 import logging
+import os
 import re
 from contextlib import suppress
 from typing import Any
-
-from hookline.common.environment import hidden
 
 # Control codes (C0, DEL, C1), characters without width, codes for the direction of text, line and paragraph separators,
 # unpaired surrogates, and tags.
@@ -29,6 +28,12 @@ _CODES = (
 _IN_A_LINE = re.compile(_CODES)
 _IN_A_MESSAGE = re.compile(rf"(?!\t|\n(?:  |\t)){_CODES}")
 _IN_LINES = re.compile(rf"(?![\t\n]){_CODES}")
+
+
+#: Shorter values are not searched for in texts: every `cpu` of a log would be replaced.
+SHORTEST = 6
+
+_references: dict[str, str] = {}
 
 
 def escaped(value: Any) -> str:
@@ -69,6 +74,21 @@ def _replaced(codes: re.Pattern[str], text: str) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def hide_in_texts(value: str, reference: str) -> None:
+    """Let `hidden` replace a value from now on, unless it is short, or the name of a file that messages must show."""
+    if len(value) >= SHORTEST and not os.path.lexists(value):
+        _references[value] = reference
+        _references[repr(value)[1:-1]] = reference
+
+
+def hidden(text: str) -> str:
+    """Return a text with references in place of the values of environment variables that configs use."""
+    for value, reference in _references.items():
+        if value in text:
+            text = text.replace(value, reference)
+    return text
 
 
 def _escape_record(record: logging.LogRecord) -> bool:

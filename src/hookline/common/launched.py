@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from hookline.common.environment import hidden
+from hookline.common.escape import hidden
 
 LAUNCHER, STARTED, RESUME = "HOOKLINE_LAUNCHER_PID", "HOOKLINE_STARTED", "HOOKLINE_RESUME"
 GRACE, COMMAND = "HOOKLINE_GRACE", "HOOKLINE_COMMAND"

@@ -19,7 +19,8 @@ from __future__ import annotations
 import os
 import re
 
-from hookline.common.environment import FromEnvironment, hide_in_texts, written
+from hookline.common.environment import FromEnvironment, written
+from hookline.common.escape import hide_in_texts
 from hookline.common.marks import Keys, Mark, dotted, refusal, show
 from hookline.common.nodes import Node, TooLargeError, is_text, walk
 from hookline.config.overrides import split_path

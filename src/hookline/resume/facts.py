@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.checks import is_finite
-from hookline.common.environment import hidden_in
+from hookline.common.environment import FromEnvironment
+from hookline.common.escape import hidden
 from hookline.plan.hook import Hook
 from hookline.state.host import CustomPart
 
@@ -187,7 +188,7 @@ def _simplified(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return hidden_in(value)
+        return value.reference if isinstance(value, FromEnvironment) else hidden(value)
     if depth == 0 or not isinstance(value, (list, tuple, Mapping)) or len(value) > ITEMS:
         return value
     if isinstance(value, Mapping):

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from hookline.common import forks
-from hookline.common.environment import hidden
+from hookline.common.escape import hidden
 from hookline.common.files import owned, regular
 from hookline.common.numbers import is_finite
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,6 +26,8 @@ class RunnerHost(Run):
     #: The object that hooks see.
     runner: Runner
     start: Start
+    #: Returns the context of the rules about imports, if a config has built the run.
+    import_rules: Callable[[], AbstractContextManager[None]] = nullcontext
     #: The rules for continuing from a checkpoint. A dialect may replace them.
     contract_class: ClassVar[type[RunContract]] = RunContract
 
@@ -44,7 +48,7 @@ class RunnerHost(Run):
         if self.trial_batch and self.strict_start:
             evaluations |= {f"test {name}".strip(): each for name, each in self.test_loops.items()}
         check_loaders({"train": loop, **evaluations})
-        with self.acceleration.threads_set(), session(self, "train", self.start):
+        with self.import_rules(), self.acceleration.threads_set(), session(self, "train", self.start):
             self.report_finished()
             self.run_training()
 
@@ -59,7 +63,7 @@ class RunnerHost(Run):
             )
             raise ConfigError(f"this run has no {stage} loop; add one: {added}")
         check_loaders({f"{stage} {name}".strip(): loop for name, loop in loops_of_stage.items()})
-        with self.acceleration.threads_set(), session(self, stage, self.start):
+        with self.import_rules(), self.acceleration.threads_set(), session(self, stage, self.start):
             return self.evaluation.run(stage)
 
     def report_finished(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from hookline.common import environment
+from hookline.common import escape
 from hookline.dialects.pointrix.engine import DefaultTrainer
 from hookline.dialects.pointrix.utils.base import BaseObject
 from hookline.dialects.pointrix.utils.config import (
@@ -207,7 +207,7 @@ def test_several_processes_are_refused_with_the_reason(tmp_path: Path, monkeypat
 
 
 def test_a_value_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_references", {})
+    monkeypatch.setattr(escape, "_references", {})
     monkeypatch.setenv("TOKEN", "s3cr3t-Token/1")
     monkeypatch.setenv("WHERE", str(tmp_path / "out"))
     text = """

@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hookline.common.environment import hidden_in, hide_in_texts
+from hookline.common.environment import hidden_in
+from hookline.common.escape import hide_in_texts
 from hookline.errors import ConfigError, did_you_mean
 
 #: The settings of a run that people see anyway.
