@@ -41,9 +41,7 @@ class Later(Hook):
         else:
             get_object_from_string("elsewhere.registry.X")
 """
-REFUSED = (
-    "the module 'elsewhere{}' is refused: it is neither next to the config nor under the working directory; "
-)
+REFUSED = "the module 'elsewhere{}' is refused: it is neither next to the config nor under the working directory; "
 DATASETS: list[dict[str, Any]] = [
     {"type": "hookline.dialects.mmengine.dataset:BaseDataset", "lazy_init": True},
     {"type": "lookups:Own"},

@@ -133,3 +133,17 @@ def test_a_near_miss_of_what_is_looked_up_in_a_hook_is_refused(name: str, meant:
     helper = type("Helper", (Hook,), {name: not_a_point(lambda self: None)})
     Plan(object()).add(helper())
     Plan(object(), open=True).add(type("Elsewhere", (Hook,), {name: ()})())
+
+
+@pytest.mark.parametrize("name", ["runner", "trainer"])
+def test_a_hook_cannot_set_its_runner_itself(name: str) -> None:
+    class Mine(Hook):
+        def __init__(self) -> None:
+            setattr(self, name, None)
+
+    with pytest.raises(HookError) as caught:
+        Mine()
+    assert str(caught.value) == (
+        "Mine: self.runner and self.trainer cannot be set: hookline sets both when the hook is registered; remove the "
+        "line, or use another name"
+    )

@@ -509,3 +509,13 @@ def test_a_second_training_continues_with_the_random_numbers_of_the_first(tmp_pa
     runner.train()
     assert parts.drawn == whole.drawn
     assert len(set(parts.drawn)) == 8
+
+
+def test_a_loader_with_far_too_many_workers_is_refused_before_it_starts_them() -> None:
+    class Loader(list[Any]):
+        num_workers = 100_000  # as a loader of torch has it
+
+    runner = toy_runner()
+    runner.train_loop.dataloader = Loader([1])
+    with pytest.raises(ConfigError, match=r"^the loader of 'train': num_workers must be at most \d+, not 100000: "):
+        runner.train()

@@ -98,16 +98,6 @@ def not_a_point(method: F) -> F:
     return method
 
 
-#: The attributes that hookline looks up in a hook, besides its points. A misspelled one is refused at registration.
-LOOKED_UP = (
-    *("priority", "runs_after", "runs_before", "role", "on_error", "ranks", "draws_random_numbers", "log_copies"),
-    *("budget", "budget_action"),
-    *("how_often", "must_reach", "idle_points", "watched_metrics", "know_metrics", "checkpoint_folder"),
-    *("saved_as_best", "when_closed"),
-    *("state_dict", "load_state_dict"),
-)
-
-
 class Hook:
     """An object whose methods are named after points of the loop (see `hookline.plan.points`).
 
@@ -148,6 +138,8 @@ class Hook:
     exchanges: ClassVar[bool] = False
     #: True if every process saves and restores its own state of this hook. By default, all restore the main one's.
     state_per_rank: ClassVar[bool] = False
+    #: True if it steps the schedulers of the optims. A run with schedulers and without such a hook is reported.
+    steps_schedulers: ClassVar[bool] = False
 
     _host: Callable[[], Any] | None = None
 
@@ -166,6 +158,13 @@ class Hook:
             state = "is not registered with a runner yet" if self._host is None else "has outlived its runner"
             raise HookError(f"{type(self).__name__} {state}, so it has no self.runner")
         return host  # type: ignore[no-any-return]  # a weak reference to whatever host it was bound to
+
+    @runner.setter
+    def runner(self, value: object) -> None:
+        raise HookError(
+            f"{type(self).__name__}: self.runner and self.trainer cannot be set: hookline sets both when the hook is "
+            "registered; remove the line, or use another name"
+        )
 
     trainer = runner
 
@@ -266,3 +265,12 @@ class Hook:
     def get_triggered_stages(self) -> list[str]:
         """Return the points that this hook has methods for, in the order of the loop."""
         return [name for name in POINTS if callable(getattr(self, name, None))]
+
+
+#: The attributes that hookline looks up in a hook, besides its points. A misspelled one is refused at registration.
+#: Static methods and properties are only for the hook itself.
+LOOKED_UP = tuple(
+    name
+    for name, value in vars(Hook).items()
+    if not name.startswith("_") and not isinstance(value, (staticmethod, property))
+)
