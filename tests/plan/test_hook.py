@@ -8,7 +8,6 @@ import pytest
 
 from hookline import Hook, Priority, every, not_a_point
 from hookline.errors import HookError
-from hookline.plan.hook import LOOKED_UP
 from hookline.plan.plan import Plan
 from hookline.testing import toy_runner
 
@@ -101,10 +100,6 @@ def test_a_state_that_nobody_takes_back_is_refused() -> None:
     Hook().load_state_dict({})
     with pytest.raises(HookError, match="Hook was saved with a state, but has no load_state_dict to restore it"):
         Hook().load_state_dict({"best": 1})
-
-
-def test_attributes_that_are_looked_up_in_hooks_are_declared_on_hook() -> None:
-    assert [name for name in LOOKED_UP if not hasattr(Hook, name)] == []
 
 
 @pytest.mark.parametrize(
