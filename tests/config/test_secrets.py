@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ work_dir: out
 
 
 @pytest.fixture
-def project(mynet: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+def project(mynet: Write, monkeypatch: pytest.MonkeyPatch) -> Write:
     monkeypatch.setattr(escape, "_references", {})
     monkeypatch.setenv("TOKEN", SECRET)
     mynet("remote.py", MODULE)

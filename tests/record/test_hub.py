@@ -216,9 +216,10 @@ def test_all_that_is_new_is_read_together() -> None:
 @pytest.mark.parametrize("name", [7, None, b"loss", ("loss",)])
 def test_the_name_of_a_number_must_be_a_text(name: Any) -> None:
     hub = MessageHub()
-    for record in (lambda: hub.update_scalar(name, 1.0), lambda: hub.update_scalars({name: 1.0})):
-        with pytest.raises(HooklineError) as caught:
-            record()
-        assert str(caught.value) == f"the name of a number must be a text, not {name!r}"
+    message = f"^{re.escape(f'the name of a number must be a text, not {name!r}')}$"
+    with pytest.raises(HooklineError, match=message):
+        hub.update_scalar(name, 1.0)
+    with pytest.raises(HooklineError, match=message):
+        hub.update_scalars({name: 1.0})
     with pytest.raises(HooklineError, match=r"^nothing is recorded as .*; available: none$"):
         hub.get_scalar(name)
