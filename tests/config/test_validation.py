@@ -345,3 +345,15 @@ def test_far_more_workers_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch
         f"config: 1 error\n  config  train.dataloader.num_workers: num_workers must be at most {most}, not {most + 1}: "
         f"each worker is a process, and this process can use {machine}"
     )
+
+
+@pytest.mark.parametrize("section", ["train", "val"])
+def test_a_step_that_cannot_be_called_with_a_model_and_a_batch_is_refused(section: str, mynet: Write) -> None:
+    loader = {"dataset": {"type": "Digits"}}
+    sections: dict[str, Any] = {"train": {"dataloader": loader, "max_epochs": 1}, "val": {"dataloader": loader}}
+    sections[section]["step"] = "mynet:Data"
+    with pytest.raises(ConfigError) as caught:
+        check(from_dict({"model": {"type": "DigitsNet"}, **sections}), Resolver())
+    assert str(caught.value) == (
+        f"config: 1 error\n  config  {section}.step: a step is called with (model, batch), which Data does not accept"
+    )

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from hookline.common.marks import Keys, Problem, refuse_all, show
 from hookline.config.blueprints import Around, Drafter
+from hookline.config.functions import accepts
 from hookline.config.messages import problems_of
 from hookline.config.problems import Problems
 from hookline.config.schema import Config, EvalSection, OptimSection, TrainSection, is_single, known_keys
@@ -121,12 +122,19 @@ class _Checker:
             what = "both" if given else "neither"
             self.note(("train",), f"expected either max_epochs or max_iters, found {what}")
         self.check_loader(("train", "dataloader"), section.get("dataloader"))
-        self.drafter.resolve("step", ("train", "step"), section.get("step"))
+        self.check_step(("train", "step"), section.get("step"))
+
+    def check_step(self, keys: Keys, value: Any) -> None:
+        step = self.drafter.resolve("step", keys, value)
+        optim = ["optim"] if step is not None and "optim" in signature_of(step).parameters else []
+        if step is not None and not accepts(step, 2, optim):
+            name = getattr(step, "__name__", repr(step))
+            self.note(keys, f"a step is called with (model, batch), which {name} does not accept")
 
     def check_evaluation(self, keys: Keys, section: dict[str, Any]) -> None:
         self.check_loader((*keys, "dataloader"), section.get("dataloader"))
         for name in ("step", "loss"):
-            self.drafter.resolve("step", (*keys, name), section.get(name))
+            self.check_step((*keys, name), section.get(name))
         metrics = section.get("metrics")
         for name, metric in metrics.items() if isinstance(metrics, dict) else ():
             self.drafter.metric((*keys, "metrics", name), metric)
