@@ -16,6 +16,8 @@ from hookline.common import escape
 from hookline.common.environment import FromEnvironment, hidden_in
 from hookline.config import build_runner, dump, from_dict, load, read
 from hookline.errors import ConfigError
+from hookline.sweeps.space import Space
+from hookline.sweeps.studies import describe
 from hookline.writers.memory import MemoryWriter
 
 Write = Callable[[str, str], Path]
@@ -225,3 +227,9 @@ def test_a_text_from_the_environment_keeps_its_reference_through_copies(project:
         assert (type(copied), copied, copied.reference) == (FromEnvironment, SECRET, "${oc.env:TOKEN}")
     assert json.loads(json.dumps(token)) == SECRET
     assert SECRET not in repr(loaded.data) + dump(loaded.data)
+
+
+def test_a_study_of_a_sweep_records_the_reference(project: Write) -> None:
+    recorded = describe("val/accuracy", "maximize", Space({}), load("run.yaml").data)
+    assert recorded["config"]["custom_hooks[0].token"] == "${oc.env:TOKEN}"
+    assert SECRET not in json.dumps(recorded)
