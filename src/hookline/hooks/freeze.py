@@ -11,8 +11,8 @@ from hookline.common.escape import escaped
 from hookline.common.modes import HOLDERS
 from hookline.common.patterns import matching, no_match
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
