@@ -11,7 +11,6 @@ from torch import Tensor
 
 from hookline.common.checks import is_finite
 from hookline.common.environment import FromEnvironment
-from hookline.common.escape import hidden
 from hookline.plan.hook import BaseHook
 from hookline.state.contents import CustomPart
 
@@ -187,8 +186,8 @@ def _simplified(value: Any, depth: int = DEPTH) -> Any:
         return value.item()
     if isinstance(value, float):
         return float(value)
-    if isinstance(value, str):
-        return value.reference if isinstance(value, FromEnvironment) else hidden(value)
+    if isinstance(value, FromEnvironment):
+        return value.reference
     if depth == 0 or not isinstance(value, (list, tuple, Mapping)) or len(value) > ITEMS:
         return value
     if isinstance(value, Mapping):
