@@ -27,7 +27,6 @@ from hookline.common.modes import in_mode
 from hookline.common.precision import precision_of
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
-from hookline.engine.acceleration import Acceleration
 from hookline.engine.compute import Compute
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.numerics import check_recorded_loss
@@ -35,34 +34,28 @@ from hookline.engine.steps import call_model
 from hookline.errors import ConfigError, HookError
 from hookline.plan.budgets import BudgetAction, budget_of_observers
 from hookline.plan.callers import call_in_progress
-from hookline.plan.cost_report import CostReport, report_costs
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import SKIPPING, Plan
 from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
-from hookline.resume import report as resuming
-from hookline.resume.start import Start
 from hookline.run.keep import parse_keep, refuse_without_resume
 from hookline.run.position import Position
 from hookline.run.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
-from hookline.rundir.archive import RESERVED
 from hookline.runner import registration
-from hookline.runner.host import RunnerHost
-from hookline.runner.summary import Summary, summarize
-from hookline.screen.notebook import hide_result
-from hookline.screen.terminal import Terminal
-from hookline.state.host import CustomPart, Verb
-from hookline.state.loading import Loading
-from hookline.state.parts import parts_of
-from hookline.state.saving import Saving
 from hookline.strategies import Strategy, pick
-from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
     from hookline.optim.optims import Optims
+    from hookline.plan.cost_report import CostReport
     from hookline.plan.costs import Cost
     from hookline.plan.hook import Hook
     from hookline.resume.report import Resumption
+    from hookline.runner.host import RunnerHost
+    from hookline.runner.summary import Summary
+    from hookline.screen.terminal import Terminal
+    from hookline.state.host import Verb
+    from hookline.state.saving import Saving
+    from hookline.writers.router import Writers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,8 +103,8 @@ class Runner:
 
     #: True if hooks may have methods for points that nobody declared; see `Plan`.
     open_points: ClassVar[bool] = False
-    #: The class of the object that runs it. A dialect may replace it.
-    _host_class: ClassVar[type[RunnerHost]] = RunnerHost
+    #: The class of the object that runs it, instead of RunnerHost. A dialect may set it.
+    _host_class: ClassVar[type[RunnerHost] | None] = None
 
     def __init__(
         self,
@@ -144,10 +137,21 @@ class Runner:
         config: Mapping[str, Any] | None = None,
         quiet: bool = False,
     ) -> None:
+        # Most of the engine is imported with the first Runner, not with the names of hookline.
+        from hookline.engine.acceleration import Acceleration
+        from hookline.resume.start import Start
+        from hookline.rundir.archive import RESERVED
+        from hookline.runner.host import RunnerHost
+        from hookline.screen.terminal import Terminal
+        from hookline.state.loading import Loading
+        from hookline.state.parts import parts_of
+        from hookline.state.saving import Saving
+        from hookline.writers.router import Writers
+
         _refuse_wrong_kinds(model, train, writers)
         check_name("work_dir", work_dir)
         check_name("experiment_name", experiment_name)
-        host = self._host = self._host_class(self)
+        host = self._host = (self._host_class or RunnerHost)(self)
         host.acceleration = Acceleration(compile, channels_last, threads, prefetch)
         host.strategy = pick(strategy)
         host.compute = Compute(
@@ -213,6 +217,8 @@ class Runner:
 
     def train(self) -> nn.Module:
         """Train to the end, or to a stop, and return the trained model."""
+        from hookline.screen.notebook import hide_result
+
         self._host.train()
         hide_result(self.model)
         return self.model
@@ -223,6 +229,8 @@ class Runner:
         Nothing is loaded and nothing is written. A resume that would be refused raises the same error here. If not
         `decided`, what the user has to decide is a part of the report instead.
         """
+        from hookline.resume import report as resuming
+
         return resuming.preview(self._host, self._host.start, decided)
 
     def val(self) -> dict[str, Any]:
@@ -370,6 +378,8 @@ class Runner:
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):
                 raise ConfigError(f"the part '{name}' ({type(part).__name__}) has no method {method}")
+        from hookline.state.host import CustomPart
+
         late = {key: self._host.parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
         self._host.parts |= {name: CustomPart(part), **late}
 
@@ -509,6 +519,8 @@ class Runner:
 
         `costs().to_dict()` is what `hooks.json` in the folder of the run holds.
         """
+        from hookline.plan.cost_report import report_costs
+
         return report_costs(self._host.plan, self._host.plan.ledger)
 
     def trace(self, path: str | Path, steps: int = FIRST_STEPS) -> None:
@@ -527,6 +539,8 @@ class Runner:
 
         It works before, during and after training. `summary().to_dict()` is plain data.
         """
+        from hookline.runner.summary import summarize
+
         return summarize(self._host)
 
 
