@@ -343,7 +343,6 @@ def test_the_memory_that_a_hook_holds_is_found(clock: Clock) -> None:
     memory = {hook["name"]: hook["memory"] for hook in data["hooks"]}
     assert (memory["Keeps"]["tensors"], memory["Keeps"]["device"]) == (400_000, None)
     assert memory["LoggerHook"]["tensors"] == 0
-    assert isinstance(memory["Keeps"]["resident"], int)
     last = data["memory"][-1]
     held = sum(4 * parameter.numel() for parameter in runner.model.parameters())
     assert (last["step"], last["tensors"], last["device"]) == (100, 400_000 + held, None)

@@ -21,7 +21,7 @@ HEAD = """\
 
 `make docs` generates this page from the code. `hookline hooks NAME` shows the same text in the terminal. Every example
 runs as it is; `toy_runner` creates a small run on toy data. The YAML is part of a config file.
-In a config, every hook also takes `priority`, `on_error`, `ranks`, `budget` and `budget_action`.
+In a config, every hook also takes `priority`, `on_error`, `ranks` and `budget`.
 
 """
 

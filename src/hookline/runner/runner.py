@@ -32,7 +32,7 @@ from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.numerics import check_recorded_loss
 from hookline.engine.steps import call_model
 from hookline.errors import ConfigError, HookError
-from hookline.plan.budgets import BudgetAction, budget_of_observers
+from hookline.plan.budgets import parse_budget
 from hookline.plan.callers import call_in_progress
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import SKIPPING, Plan
@@ -95,8 +95,6 @@ class Runner:
         points: Custom points: name -> names of their arguments.
         budget: The share of the training time that each observer may take, such as `5%` or 0.05. A hook may have its
             own.
-        budget_action: What happens if an observer takes more: `warn`, or `throttle`, which also makes it run less
-            often.
         config: The config to record for the run.
         quiet: Show nothing on the screen; run.log is still written.
     """
@@ -133,7 +131,6 @@ class Runner:
         keep: str | Mapping[str, str] | Sequence[str] | None = None,
         points: Mapping[str, Iterable[str]] | None = None,
         budget: str | float | None = None,
-        budget_action: BudgetAction | None = None,
         config: Mapping[str, Any] | None = None,
         quiet: bool = False,
     ) -> None:
@@ -185,7 +182,8 @@ class Runner:
         )
         host.saving, host.loading = Saving(host), Loading(host)
         host.parts = parts_of(host)
-        host.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))
+        share = parse_budget(budget) if budget is not None else None
+        host.plan = Plan(self, points, open=self.open_points, budget=share)
         registration.register_all(host.plan, default_hooks, custom_hooks)
         host.evaluation = host._new_evaluation()
         host.start = Start(host, host.contract_class(host))
@@ -345,10 +343,9 @@ class Runner:
         priority: str | int | None = None,
         on_error: Literal["raise", "disable"] | None = None,
         budget: str | float | None = None,
-        budget_action: BudgetAction | None = None,
     ) -> None:
         """Add a hook, even during training. It runs from the next point on."""
-        registration.register(self._host.plan, hook, priority, on_error, budget, budget_action)
+        registration.register(self._host.plan, hook, priority, on_error, budget)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
         """Remove a hook or a function, even during training."""
