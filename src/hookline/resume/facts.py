@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.checks import is_finite
+from hookline.optim.nesting import walk
 from hookline.plan.hook import Hook
 from hookline.state.host import CustomPart
 
@@ -78,15 +79,16 @@ def schedule_of(scheduled: Scheduled) -> dict[str, Any]:
     }
 
 
-def _values_of(scheduler: LRScheduler, prefix: str = "") -> dict[str, Any]:
+def _values_of(scheduler: LRScheduler) -> dict[str, Any]:
+    return {f"{prefix}{name}": value for prefix, each in walk(scheduler) for name, value in _own_values(each).items()}
+
+
+def _own_values(scheduler: LRScheduler) -> dict[str, Any]:
     own = {name: value for name, value in vars(scheduler).items() if not name.startswith("_") and name not in COUNTED}
     # hookline's own schedules know what the user wrote: `warmup=0.05` is a number of steps in their attributes.
     given = vars(scheduler).get("asked", {})
     own |= given if isinstance(given, Mapping) else {"steps": given}
-    found = {f"{prefix}{name}": value for name, value in plain(own).items()}
-    for index, inner in enumerate(getattr(scheduler, "_schedulers", ())):
-        found |= _values_of(inner, f"{prefix}schedulers.{index}.")
-    return found
+    return plain(own)
 
 
 def parameters_of(entry: Entry) -> dict[str, Any]:

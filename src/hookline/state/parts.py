@@ -228,7 +228,7 @@ class SchedulersPart(RunnerPart):
             saved, where = optims.share_of(name, state), f"['{name}']" if name else ""
             for number, (scheduled, own) in enumerate(zip(optim.schedulers, saved or (), strict=False)):
                 expected = scheduled.scheduler.state_dict()
-                if retiming.malformed(scheduled.scheduler, own):
+                if retiming.malformed(own):
                     odd.append(f"{where}[{number}]['retiming']")
                 odd += [
                     f"{where}[{number}]['{key}'] (missing)" for key in COUNTERS if key in expected and key not in own

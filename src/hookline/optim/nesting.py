@@ -1,0 +1,23 @@
+"""Schedulers inside of schedulers: SequentialLR, ChainedScheduler, and others that are built like these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def walk(scheduler: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield a scheduler and all schedulers inside of it, each with the prefix of its parameters: `schedulers.1.`.
+
+    The saved state of a scheduler has the same structure, and can be walked in the same way.
+    """
+    yield prefix, scheduler
+    for index, inner in enumerate(inside(scheduler)):
+        yield from walk(inner, f"{prefix}schedulers.{index}.")
+
+
+def inside(scheduler: Any) -> list[Any]:
+    """Return the schedulers that a scheduler consists of, or the states in a saved state."""
+    name = "_schedulers"  # of torch, and not documented
+    found = scheduler.get(name) if isinstance(scheduler, Mapping) else getattr(scheduler, name, None)
+    return list(found) if isinstance(found, (list, tuple)) else []
