@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import lr_scheduler
 
 from hookline.common.monitor import infer_rule
+from hookline.common.torch_private import INNER_MILESTONES
 from hookline.optim.lengths import UNITS, known_length
 from hookline.optim.schedules import TOO_SHORT, Cosine, Linear, Schedule, WarmupStableDecay
 from hookline.optim.warmup import Warmup
@@ -176,7 +177,7 @@ def _never_changes(scheduler: LRScheduler, case: Case) -> str | None:
 
 def _milestones(scheduler: LRScheduler, case: Case) -> str | None:
     """Report milestones that the run never reaches."""
-    known = {lr_scheduler.MultiStepLR: "milestones", lr_scheduler.SequentialLR: "_milestones"}
+    known = {lr_scheduler.MultiStepLR: "milestones", lr_scheduler.SequentialLR: INNER_MILESTONES}
     name, steps = known.get(type(scheduler)), case.steps or 0
     if name is None:
         return None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline.checkpoint.copies import Copies
+from hookline.common.torch_private import buffers_of
 from hookline.errors import StorageError
 from hookline.plan.plan import is_custom
 from hookline.state import hook_states
@@ -95,7 +96,7 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
     buffers = [
         (module, name, buffer, buffer.shape, _elements(buffer).clone())
         for module in model.modules()
-        for name, buffer in module._buffers.items()
+        for name, buffer in buffers_of(module).items()
         if buffer is not None
     ]
     extra = [
@@ -108,10 +109,10 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, name, buffer, shape, value in buffers:
-            now = module._buffers.get(name)
+            now = buffers_of(module).get(name)
             if now is not None and now.shape == shape == buffer.shape:
                 _elements(buffer).copy_(value)
-                module._buffers[name] = buffer
+                buffers_of(module)[name] = buffer
         for module, state in extra:
             module.set_extra_state(state)
 

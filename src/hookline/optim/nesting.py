@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hookline.common.torch_private import INNER_SCHEDULERS
+
 
 def walk(scheduler: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield a scheduler and all schedulers inside of it, each with the prefix of its parameters: `schedulers.1.`.
@@ -18,6 +20,6 @@ def walk(scheduler: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def inside(scheduler: Any) -> list[Any]:
     """Return the schedulers that a scheduler consists of, or the states in a saved state."""
-    name = "_schedulers"  # of torch, and not documented
-    found = scheduler.get(name) if isinstance(scheduler, Mapping) else getattr(scheduler, name, None)
+    saved = isinstance(scheduler, Mapping)
+    found = scheduler.get(INNER_SCHEDULERS) if saved else getattr(scheduler, INNER_SCHEDULERS, None)
     return list(found) if isinstance(found, (list, tuple)) else []

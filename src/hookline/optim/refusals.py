@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, SequentialLR
 
+from hookline.common.torch_private import INNER_MILESTONES
 from hookline.errors import ConfigError, HooklineError
 from hookline.optim import retiming
 from hookline.optim.nesting import inside, walk
@@ -56,7 +57,7 @@ def cycle_ends(scheduler: LRScheduler, to_come: int) -> Iterator[tuple[Any, int]
     elif isinstance(scheduler, OneCycleLR):
         yield scheduler, retiming.reached_after(scheduler, to_come)
     elif isinstance(scheduler, SequentialLR):
-        reached, milestones = scheduler.last_epoch + to_come, scheduler._milestones
+        reached, milestones = scheduler.last_epoch + to_come, getattr(scheduler, INNER_MILESTONES)
         ends = [*milestones, reached + 1]
         for inner, begin, end in zip(inside(scheduler), [0, *milestones], ends, strict=True):
             if reached >= begin:  # its first step is its step 0

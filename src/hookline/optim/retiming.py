@@ -21,6 +21,7 @@ from typing import Any, cast
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from hookline.common.checks import is_finite
+from hookline.common.torch_private import CLOSED_FORM
 from hookline.optim.nesting import walk
 
 #: The attribute of a scheduler with the four numbers, and their names.
@@ -51,7 +52,7 @@ class Retimed(LRScheduler):
 
 def can_be_stretched(scheduler: LRScheduler) -> bool:
     """Return whether the rates of a scheduler are a function of its step, so that there is a curve to stretch."""
-    return hasattr(scheduler, "stretch") or _is_direct(scheduler) or hasattr(scheduler, "_get_closed_form_lr")
+    return hasattr(scheduler, "stretch") or _is_direct(scheduler) or hasattr(scheduler, CLOSED_FORM)
 
 
 def stretch(scheduler: LRScheduler, until: float, end: int) -> None:
@@ -89,7 +90,7 @@ def rates_at(scheduler: LRScheduler, position: float) -> list[float]:
     own, scheduler.last_epoch = scheduler.last_epoch, cast("int", position)
     try:
         if not _is_direct(scheduler):
-            return cast("list[float]", scheduler._get_closed_form_lr())  # type: ignore[attr-defined]  # torch's name
+            return cast("list[float]", getattr(scheduler, CLOSED_FORM)())
         kind = _kind_of(scheduler)
         return cast("list[float]", kind.get_lr(scheduler))
     finally:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from hookline.common.torch_private import compiled_from
 from hookline.errors import ConfigError
 from hookline.record.hub import Extreme, Weighted
 
@@ -276,8 +277,8 @@ def unwrap(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, (DistributedDataParallel, DataParallel)):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner  # compiled; an isinstance test would import torch's compiler, which takes seconds
+        elif isinstance(inner := compiled_from(model), nn.Module):
+            model = inner
         else:
             return model
 
