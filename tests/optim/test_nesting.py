@@ -12,7 +12,7 @@ from hookline.testing import toy_model
 def test_schedulers_and_their_states_are_walked_in_the_same_order_with_the_prefixes_of_their_parameters() -> None:
     optimizer = torch.optim.SGD(toy_model().parameters(), lr=0.1)
     chained = ChainedScheduler([StepLR(optimizer, 2), ConstantLR(optimizer)])
-    outer = SequentialLR(optimizer, [LinearLR(optimizer), chained], milestones=[3])  # type: ignore[list-item]  # as torch
+    outer = SequentialLR(optimizer, [LinearLR(optimizer), chained], milestones=[3])
     names = [(prefix, type(each).__name__) for prefix, each in walk(outer)]
     assert names == [
         ("", "SequentialLR"),

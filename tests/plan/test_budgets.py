@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,14 +13,9 @@ from hookline import Hook, Runner
 from hookline.errors import HookError
 from hookline.plan.budgets import parse_budget
 from hookline.testing import toy_runner
-from tests.clock import Clock
 
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(time, "perf_counter", clock)
-    return clock
+if TYPE_CHECKING:
+    from tests.clock import Clock
 
 
 class Watches(Hook):
