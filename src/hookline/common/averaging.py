@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.checks import check_int, is_finite
+from hookline.common.checks import check_int, is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.numbers import as_repr
 from hookline.common.sharding import is_sharded, local_part, part_like
@@ -166,7 +166,7 @@ class WeightAverage:
         If `strict`, refuse any mismatch. Otherwise, tensors that do not match start from the model's current weights.
         """
         found = state if isinstance(state, Mapping) else {}
-        if not isinstance(found.get("averaged"), Mapping) or not _is_count(found.get("steps")):
+        if not isinstance(found.get("averaged"), Mapping) or not is_count(found.get("steps")):
             raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
         saved, own = state["averaged"], self._averaged(model)
         problems = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in saved]
@@ -250,10 +250,6 @@ class StochasticWeightAverage(WeightAverage):
         differences = foreach("sub")(live, held)
         foreach("div_")(differences, self.steps // self.interval + 1)
         foreach("add_")(held, differences)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
 
 
 def find_tensors(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hookline.common.checks import is_finite
+from hookline.common.checks import is_count, is_finite
 from hookline.optim.nesting import walk
 from hookline.plan.hook import Hook
 from hookline.state.host import CustomPart
@@ -120,8 +120,8 @@ def malformed(asked: Mapping[str, Any]) -> list[str]:
     return [f"['{name}']" for name, fits in FITS.items() if name in asked and not fits(asked[name])]
 
 
-def _is_count(value: Any) -> bool:
-    return value is None or (type(value) is int and 0 < value < 1 << 63)
+def _is_length(value: Any) -> bool:
+    return value is None or is_count(value, least=1)
 
 
 def _by_optim(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -136,7 +136,7 @@ def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _is_schedule(value: Any) -> bool:
-    lengths = _by_optim(lambda each: _is_count(each) and each is not None)
+    lengths = _by_optim(lambda each: is_count(each, least=1))
     return (
         isinstance(value, dict)
         and all(lengths(value.get(name, {})) for name in ("auto", "decided_for"))
@@ -151,7 +151,7 @@ def _is_dict(value: Any) -> bool:
 
 #: The checks of `malformed`, by fact.
 FITS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("max_epochs", "max_iters", "samples"), _is_count),
+    **dict.fromkeys(("max_epochs", "max_iters", "samples"), _is_length),
     "lr": _by_optim(_list_of(is_finite)),
     "options": _by_optim(_list_of(_is_dict)),
     "clip": _by_optim(lambda value: value is None or isinstance(value, str)),

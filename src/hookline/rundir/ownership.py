@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hookline.common import forks
 from hookline.common.files import (
     PARTIAL,
     create_folder,
@@ -44,8 +45,7 @@ _held: set[Path] = set()
 _directories: dict[Path, int] = {}
 # Where the folders were when they were locked.
 _places: dict[Path, Path] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_held.clear)  # a forked process holds none of the locks
+forks.call_in_children(_held.clear)  # a forked process holds none of the locks
 
 
 def claim(folder: Path) -> None:

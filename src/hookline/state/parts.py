@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
 from hookline.common import rng
-from hookline.common.checks import is_finite
+from hookline.common.checks import is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
 from hookline.data.loader import mix
@@ -315,8 +315,8 @@ class PositionPart(RunnerPart, CountersPart):
             return ["['updates'] (missing)"]
         saved = state["updates"]
         if optims.are_named:
-            return [] if isinstance(saved, dict) and all(map(_is_count, saved.values())) else ["['updates']"]
-        return [] if _is_count(saved) else ["['updates']"]
+            return [] if isinstance(saved, dict) and all(map(is_count, saved.values())) else ["['updates']"]
+        return [] if is_count(saved) else ["['updates']"]
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
         """Check that the loader still has the batch that the run continues with, after the same samples."""
@@ -377,14 +377,9 @@ def malformed_position(state: Any) -> list[str]:
     known = Position().state_dict() | Requests().state_dict()
     odd = [name for name, value in state.items() if name in known and type(value) is not type(known[name])]
     counts = ("epoch", "iter", "batch", "validations")
-    odd += [name for name in counts if name not in odd and not _is_count(state.get(name, 0))]
+    odd += [name for name in counts if name not in odd and not is_count(state.get(name, 0))]
     missing = [f"['{name}'] (missing)" for name in ("epoch", "iter", "batch") if name not in state]
     return [*(f"['{name}']" for name in odd), *missing]
-
-
-def _is_count(value: Any) -> bool:
-    """Return whether a value can be a counter. A larger one could not be recorded."""
-    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _fits_scaler(saved: Any, own: float) -> bool:
@@ -431,7 +426,7 @@ class HubPart(RunnerPart):
 
 def _is_history(saved: Any) -> bool:
     """Return whether a saved history has numbers, and says how many of them are new."""
-    if not isinstance(saved, dict) or not _is_count(saved.get("fresh")):
+    if not isinstance(saved, dict) or not is_count(saved.get("fresh")):
         return False
     values, weights = saved.get("values"), saved.get("weights", {})
     if isinstance(values, Tensor):
