@@ -1,4 +1,4 @@
-"""One walk finds all schedulers inside of schedulers, and their saved states."""
+"""One walk finds all schedulers inside schedulers, and their saved states."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reports of what a run never reaches: hooks, frequencies and intervals that would silently do nothing.
 
 `Lengths` says how often a run does each thing. A hook shows what it waits for: by the frequencies of its methods, or,
-if it counts by itself, by its milestones (`Hook.must_reach`). Everything is compared with the whole run, so a resumed
+if it counts itself, by its milestones (`Hook.must_reach`). Everything is compared with the whole run, so a resumed
 run reports the same. If a length is unknown, as for a stream, nothing is reported.
 """
 
@@ -60,7 +60,7 @@ class Lengths:
 
     @classmethod
     def of(cls, runner: Run) -> Lengths:
-        """Return the lengths of a run; in a dry run, those of the real run."""
+        """Return the lengths of a run; in a dry run, the lengths of the real run."""
         loop = runner.train_loop.planned
         evaluations = {"val": runner.val_loops, "test": runner.test_loops}
         more = mentions(runner, "request_val")
@@ -75,7 +75,7 @@ class Lengths:
 
     @property
     def whole_epochs(self) -> int | None:
-        """Return the number of passes over the data that end. Training by iterations may end inside of one."""
+        """Return the number of passes over the data that end. Training by iterations may end inside a pass."""
         if self.loop.max_iters is None or self.loop.by_epoch:
             return self.loop.max_epochs
         return self.loop.max_iters // self.loop.length if self.loop.length else None
@@ -132,7 +132,7 @@ def names_in(thing: Any) -> set[str]:
         code = codes.pop()
         if isinstance(code, CodeType):
             found.update(code.co_names)
-            codes += code.co_consts  # functions inside of functions
+            codes += code.co_consts  # nested functions
     return found
 
 

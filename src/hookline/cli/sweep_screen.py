@@ -65,7 +65,7 @@ class Screen:
         for key, values in settings.space.items():
             self.say(f"  {key}: {values}")
         trials = study.get_trials(deepcopy=False)
-        finished = sum(each.state.is_finished() for each in trials)
+        finished = sum(trial.state.is_finished() for trial in trials)
         if trials:
             self.say(f"continuing: {finished} of {len(trials)} trials are finished")
 
@@ -132,13 +132,13 @@ def short_names(keys: Iterable[str]) -> list[str]:
     ['optimizer.lr', 'width', 'schedule.lr']
     """
     parts = {key: key.split(".") for key in keys}
-    found = []
-    for key, own in parts.items():
+    names = []
+    for key, words in parts.items():
         count = 1
-        while any(other != key and each[-count:] == own[-count:] for other, each in parts.items()):
+        while any(other != key and other_words[-count:] == words[-count:] for other, other_words in parts.items()):
             count += 1
-        found.append(".".join(own[-count:]))
-    return found
+        names.append(".".join(words[-count:]))
+    return names
 
 
 def _short(value: Any) -> str:

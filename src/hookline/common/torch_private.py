@@ -40,7 +40,7 @@ def set_versions(state: Any, versions: Any) -> None:
 
 
 def compiled_from(model: nn.Module) -> nn.Module | None:
-    """Return the module inside of a compiled one; None for another. An isinstance test would import the compiler."""
+    """Return the module inside a compiled one; None for another. An isinstance test would import the compiler."""
     inner: nn.Module | None = getattr(model, "_orig_mod", None)
     return inner
 
@@ -79,7 +79,7 @@ def is_profiling() -> bool:
 
 # -- schedulers: SequentialLR, ChainedScheduler, and others that are built like these
 
-#: The attribute, and the entry of a saved state, with the schedulers inside of a scheduler.
+#: The attribute, and the entry of a saved state, with the schedulers inside a scheduler.
 INNER_SCHEDULERS = "_schedulers"
 #: The attribute of SequentialLR with the steps at which the next scheduler begins.
 INNER_MILESTONES = "_milestones"

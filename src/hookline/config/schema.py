@@ -296,20 +296,20 @@ SpaceValue = Annotated[
 
 
 class SweepSection(Section):
-    """What `hookline sweep` does with this config. The options of the command line win."""
+    """The search space and the options of `hookline sweep`. The command line wins."""
 
     space: dict[Text, SpaceValue] = {}
     """The search space, by keys such as optim.optimizer.lr: a list, a range, or a text such as '1e-4..1e-1:log'."""
     metric: Text | None = None
     """The metric of the validation to optimize, such as val/accuracy."""
     direction: Literal["maximize", "minimize"] | None = None
-    """Whether a higher or a lower value is better. By default, the name of the metric decides."""
+    """The better direction: maximize or minimize. By default, the name of the metric decides."""
     trials: Count | None = None
     """The total number of trials."""
     sampler: Literal["tpe", "random", "grid"] | None = None
-    """How the values of the next trial are chosen."""
+    """The method that chooses the values of the next trial."""
     pruner: Literal["median", "hyperband", "none"] | None = None
-    """How trials that are worse than others are found, which then end early."""
+    """The method that ends trials early if they are worse than others."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     """The seed of the choice of values."""
 
@@ -384,7 +384,7 @@ class Config(Section):
     device: Text = "auto"
     """'cpu', 'cuda:0', ..., or 'auto'."""
     strategy: Text | dict[str, Any] = "auto"
-    """How the model is distributed: auto, single, ddp, fsdp, accelerate, or a mapping with the type and parameters."""
+    """The distribution over processes: auto, single, ddp, fsdp, accelerate, or a mapping with type and parameters."""
     precision: Precision = "fp32"
     """The number format to compute in. Other names for these are accepted, such as 'bf16-mixed' and '16-mixed'."""
     load_from: Text | None = None
@@ -398,7 +398,7 @@ class Config(Section):
     channels_last: bool = False
     """Keep the weights of 2d convolutions in the memory format channels_last."""
     threads: Count | Literal["auto"] | None = None
-    """How many threads torch computes with on the CPU: a number, or auto for a measured choice."""
+    """The number of threads that torch computes with on the CPU: a number, or auto for a measured choice."""
     prefetch: bool = True
     """Move the next batch to a GPU while the current one is computed."""
     keep: Annotated[Text | list[Text] | dict[str, Text], AfterValidator(_keep)] | None = None
@@ -408,7 +408,7 @@ class Config(Section):
     imports: list[Text] = []
     """Modules next to the config to import first, so that the config can use the names that they register."""
     sweep: SweepSection | None = None
-    """What `hookline sweep` does with this config."""
+    """The search space and the options of `hookline sweep`."""
 
 
 def known_keys(keys: tuple[str | int, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Orders from outside of the process: a thread reads the control file, and the loop turns orders into requests.
+"""Control file: a thread reads commands from other programs, and the loop turns them into requests.
 
 The loop pays nothing for this: an order sets `requests.pending`, like a signal. So it takes effect where no
 accumulation window is open, and with several processes in all of them at the same iteration. Each order is answered in

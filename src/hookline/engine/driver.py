@@ -55,6 +55,6 @@ class Driver:
         self._next_look = self.ledger.next_turn
 
     def handle_requests(self) -> None:
-        """Handle requests that were made outside of an iteration."""
+        """Handle requests that were made outside an iteration."""
         if self.requests.pending:
             handle_requests(self.host)

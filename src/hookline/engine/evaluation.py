@@ -142,7 +142,7 @@ class Evaluation:
                     error = DistributedError(
                         f"the metric '{escaped(name)}' of {stage} differs between the processes (rank 0: {value:g}, "
                         f"rank {rank}: {other:g}), so they would decide differently; an object with compute() has to "
-                        "sum up over the processes itself, as those of torchmetrics do"
+                        "sum up over the processes itself, as torchmetrics objects do"
                     )
                     error.was_reported = True  # all processes raise it
                     raise error

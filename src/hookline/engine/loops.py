@@ -186,7 +186,7 @@ def stop_and_save(host: Host) -> None:
     if requests.saves:
         writes = requests.files_wanted
         host.saving.save()
-        if writes:  # a signal may have come meanwhile, to one of the processes that wait
+        if writes:  # a signal may have come during the save, to one of the processes that wait
             host.strategy.agree(requests, now=True)
     end_if_signaled(host)
 

@@ -199,7 +199,7 @@ class Run(Host):
 
     @contextmanager
     def own_generators(self) -> Iterator[None]:
-        """Restore the random generators of the caller at the end. A later session continues with those of the run."""
+        """Restore the random generators of the caller at the end. A later session uses the run's generators."""
         given = rng.state()
         if self.loading.started and self._generators is not None:
             rng.restore(self._generators)
@@ -409,7 +409,7 @@ class Run(Host):
 
     @property
     def seconds_waited(self) -> float:
-        """Return how long training has waited for work outside of steps: saves, and evaluations of hooks."""
+        """Return how long training has waited for work outside steps: saves, and evaluations of hooks."""
         return self.saving.seconds + self.seconds_paused
 
     def shorten(self, batches: int) -> None:

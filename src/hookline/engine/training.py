@@ -331,7 +331,7 @@ class Training(Driver):
     # -- gradients, windows and skips
 
     def drop_stale_gradients(self) -> None:
-        """Drop gradients that user code left behind outside of an iteration."""
+        """Drop gradients that user code left behind outside an iteration."""
         self.optims.drop_stale_gradients(self.loop.updates_itself)
 
     def batches_left(self) -> int | None:

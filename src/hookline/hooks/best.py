@@ -94,9 +94,9 @@ def check_rules(names: list[str], rule: str | list[str] | None) -> dict[str, str
     return dict(zip(names, rules, strict=True))
 
 
-def refuse_without_best(names: list[str], max_keep_best: int, **given: object) -> None:
+def refuse_without_best(names: list[str], max_keep_best: int, **options: object) -> None:
     """Refuse settings of the best checkpoints if there are none, because they would have no effect."""
-    settings = [name for name, value in given.items() if value is not None] + ["max_keep_best"] * (max_keep_best != 1)
+    settings = [name for name, value in options.items() if value is not None] + ["max_keep_best"] * (max_keep_best != 1)
     if settings and not names:
         raise ConfigError(
             f"CheckpointHook: {settings[0]} has no effect without save_best; set the metric whose best checkpoints are "

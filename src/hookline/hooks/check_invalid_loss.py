@@ -34,23 +34,20 @@ class CheckInvalidLossHook(Hook):
 
     The loss is checked before the backward pass. There are three policies:
 
-    - `raise` ends the run with exit code 4. The optimizer step is not taken, so the weights are those from before it.
-      The `save_on_exception` option of CheckpointHook saves exactly these.
+    - `raise` ends the run with exit code 4. The optimizer step is not taken.
     - `skip` skips the batch and records the number of skipped batches as `train/skipped`. In an accumulation window,
       only this batch is skipped. Learning rates advance as usual.
     - `stop` skips the batch and ends training normally, with a last checkpoint. `hookline train` then exits with code
       4, too.
 
-    With an `interval` above 1, the losses in between stay on the device until the next check or save. The error then
-    names the first bad loss, but training has already used it. Therefore, `skip` and `stop` come too late and end the
-    run as `raise` does. With fp16, they ignore it, because the gradient scaler has skipped that step. LoggerHook and
-    CheckpointHook also refuse a bad loss if they find one earlier.
+    With an `interval` above 1, the losses in between stay on the device until the next check or save. The error names
+    the first bad loss, but training has already used it, so `skip` and `stop` end the run as `raise` does. With fp16,
+    they ignore it, because the gradient scaler has skipped that step.
 
     If a step calls `optim.update` itself, each of its updates is checked. After a bad loss, the remaining updates of
-    that iteration are skipped. Updates before it are kept.
+    that iteration are skipped.
 
-    Cost: one wait for the device every `interval` iterations. In between, one reference to a tensor, and no work for
-    the device. On the CPU there is nothing to wait for.
+    Cost: one wait for the device every `interval` iterations.
 
     Example:
         from hookline.hooks import CheckInvalidLossHook

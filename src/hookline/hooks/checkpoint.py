@@ -40,10 +40,8 @@ IN_NAME = r"[^{}/\\\x00-\x1f\x7f-\x9f]"
 class CheckpointHook(Hook):
     """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
-    The files are called `epoch_5.pth` or `iter_100.pth`, even when training stops early, and
-    `best_accuracy_epoch_5.pth`. They are written at the end of the iteration, epoch or validation, after all hooks have
-    run and the counters have advanced. Every file is verified. A run can be resumed from any of them, unless parts are
-    left out.
+    The files are called `epoch_5.pth` or `iter_100.pth`, and `best_accuracy_epoch_5.pth`. docs/checkpoints.md
+    describes them, and how a run resumes.
 
     Cost: nothing between two saves. During a save, training waits until the file is written, or, with `async_save`,
     until the state is copied in memory. `save_on_exception` copies the state every step, or every n steps. For a small
@@ -64,28 +62,27 @@ class CheckpointHook(Hook):
             epoch, or, when training by iterations, as often as validation.
         by_epoch: Count epochs instead of iterations. By default, as the training loop does.
         save_optimizer: Save the state of the optimizers. A run can only be resumed from a checkpoint that has it.
-        save_param_scheduler: Save the state of the schedulers. It is also needed to resume.
+        save_param_scheduler: Save the state of the schedulers, which is also needed to resume.
         out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
         max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. -1 keeps all.
         save_last: Save at the end of training, regardless of the interval.
-        save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
+        save_best: Keep the best checkpoint for these metrics; `auto` means the first metric.
         rule: `greater` or `less`, whichever is better, for all metrics or one per metric. By default, it is inferred
             from the metric's name.
         greater_keys: Words in a metric's name that mean greater is better. They replace the built-in ones.
-        less_keys: Words in a metric's name that mean less is better. They replace the built-in ones.
+        less_keys: The same for less.
         filename_tmpl: The file name template, with `{}` for the number of the epoch or iteration.
         max_keep_best: The number of best checkpoints to keep per metric.
-        published_keys: Entries of the checkpoint to publish at the end. The last and each best checkpoint get an
-            additional file with only these entries, named after its SHA-256.
+        published_keys: At the end, write a file with only these entries for the last and each best checkpoint, named
+            after its SHA-256.
         save_begin: The first epoch or iteration to save. The interval counts from there.
         async_save: Write in the background. The step only waits for a copy of the state.
-        save_on_exception: Keep a copy of the state in memory every step, or every n steps, and write the newest copy if
-            the run fails. The state at the failure itself is never saved.
+        save_on_exception: Copy the state in memory every step, or every n steps, and write the newest copy if the run
+            fails. The state at the failure itself is never saved.
         on_save_error: `raise` ends the run if a checkpoint cannot be written. `go_on` warns and tries again at the next
             save. The last checkpoint must be written in any case.
-        params: `trainable` saves only the parameters that are trained, and what else has changed in the model. Its
-            frozen rest is compared by hash when a run resumes, and comes from the model as it is built. `all` saves
-            everything.
+        params: `trainable` saves only the parameters that are trained, and others that have changed. On resume, the
+            rest comes from the model as it is built, and is compared by hash.
     """
 
     priority = "VERY_LOW"
@@ -352,8 +349,8 @@ class CheckpointHook(Hook):
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
             with storage_errors(folder, "read", inside=True):
-                found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
-            for path in publishing.all_of(found, self.published_keys):
+                paths = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
+            for path in publishing.all_of(paths, self.published_keys):
                 runner.terminal.say(f"published {path}")
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
@@ -423,9 +420,9 @@ class CheckpointHook(Hook):
         If no other hook saves, the pattern includes the names of saves that other hooks request.
         """
         saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
-        own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
-        templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
-        stems = [re.escape(each.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for each in templates]
+        template = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
+        templates = {template, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {template}
+        stems = [re.escape(name.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for name in templates]
         return re.compile(rf"{re.escape(prefix)}({'|'.join(stems)})\.(pth|dcp)")
 
     def _saved(self, saved: Path) -> None:

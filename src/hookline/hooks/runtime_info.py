@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class RuntimeInfoHook(Hook):
     """Puts epoch, iter, learning rates, outputs and metrics into the hub.
 
-    So other hooks can read them without the runner. These are the scalars:
+    These are the scalars:
 
     - `train/lr`, and `train/lr_1` for further parameter groups, or `train/lr_<name>` for a group with a name
     - `train/<name>`, for every single number that the step returns; in means, the last batch of a pass counts by its
@@ -28,8 +28,7 @@ class RuntimeInfoHook(Hook):
     These are the facts: `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are not
     single numbers.
 
-    Cost: one entry in the hub per number. Tensors on a GPU are not read, except for a last batch with fewer
-    samples.
+    Cost: one entry in the hub per number. Tensors on a GPU are not read, except for a last batch with fewer samples.
 
     Example:
         from hookline.testing import toy_runner

@@ -32,7 +32,7 @@ def telling_hooks(host: Host) -> Iterator[Closing]:
         closing.has_begun &= host.strategy.acts_alone and not host.loading.refused
         raise
     finally:
-        # A folder that was deleted meanwhile may be that of another run by now.
+        # The folder may have been deleted, and another run may use the path now.
         if closing.has_begun and host.terminal.has_log_at(host.work_dir / LOG):
             host.terminal.flush()
             for entry in list(host.plan):

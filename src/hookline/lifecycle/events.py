@@ -68,7 +68,7 @@ def _saved_position(resumed: Source | None) -> dict[str, int]:
 
 
 def end(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """Note how a training ended. The signature is that of an exit callback of `contextlib.ExitStack`."""
+    """Note how a training ended. This is an exit callback for `contextlib.ExitStack`."""
     journal = host.journal
     if host.loading.refused:
         return

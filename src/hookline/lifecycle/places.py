@@ -1,4 +1,4 @@
-"""The place of the loop, read from the stack of its thread. The loop itself has nothing to do for it."""
+"""Find out where the loop is by inspecting its stack, at no cost to the loop."""
 
 from __future__ import annotations
 

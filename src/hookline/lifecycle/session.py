@@ -212,7 +212,7 @@ def find_start(
 
 
 def end_if_copy(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """End a process that a hook forked, where it would leave the run. The signature is that of an exit callback."""
+    """End a process that a hook forked, where it would leave the run. This is an exit callback."""
     if error is not None:
         forks.end_if_copy(host, error)
     host.requests.refuse_copy()

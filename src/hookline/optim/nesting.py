@@ -1,4 +1,4 @@
-"""Schedulers inside of schedulers: SequentialLR, ChainedScheduler, and others that are built like these."""
+"""Schedulers inside schedulers: SequentialLR, ChainedScheduler, and others that are built like these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hookline.common.torch_private import INNER_SCHEDULERS
 
 
 def walk(scheduler: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a scheduler and all schedulers inside of it, each with the prefix of its parameters: `schedulers.1.`.
+    """Yield a scheduler and all schedulers inside it, each with the prefix of its parameters: `schedulers.1.`.
 
     The saved state of a scheduler has the same structure, and can be walked in the same way.
     """

@@ -146,10 +146,10 @@ class Optims(dict[str, Optim]):
             optim.reset()
 
     def drop_stale_gradients(self, own_step: bool) -> None:
-        """Drop gradients that a hook left behind outside of an iteration: they must not be part of the next update.
+        """Drop gradients that a hook left behind outside an iteration: they must not be part of the next update.
 
-        `own_step` is True if the step updates by itself. It may then keep gradients for a later iteration, unless it
-        uses `Optim.update`, which zeroes them.
+        `own_step` is True if the step updates the weights itself. It may then keep gradients for a later iteration,
+        unless it uses `Optim.update`, which zeroes them.
         """
         for optim in self.values():
             if optim.updates or not own_step:

@@ -98,7 +98,7 @@ def rates_at(scheduler: LRScheduler, position: float) -> list[float]:
 
 
 def restore(scheduler: LRScheduler) -> None:
-    """Give a scheduler, and those inside of it, the class that belongs to its state."""
+    """Give a scheduler, and its nested schedulers, the class that belongs to its state."""
     for _, each in walk(scheduler):
         if ATTRIBUTE in vars(each) and not isinstance(each, Retimed):
             each.__class__ = _retimed(type(each))  # type: ignore[arg-type]  # a class can be hashed
@@ -111,14 +111,14 @@ def find(scheduler: LRScheduler, parameter: str) -> tuple[LRScheduler, str]:
 
 
 def saved_parameter(state: Any, parameter: str) -> Any:
-    """Return a parameter in the saved state of a scheduler, or of one inside of it: `schedulers.1.T_max`."""
+    """Return a parameter in the saved state of a scheduler, or of a nested one: `schedulers.1.T_max`."""
     name = parameter.rpartition(".")[2]
     own = dict(walk(state)).get(parameter.removesuffix(name))
     return own.get(name) if isinstance(own, Mapping) else None
 
 
 def malformed(state: Any) -> bool:
-    """Return whether the saved state of a scheduler, or of one inside of it, has numbers here that no one saves."""
+    """Return whether the saved state of a scheduler, or of a nested one, has numbers here that no one saves."""
     states = [each for _, each in walk(state) if isinstance(each, dict)]
     return not all(map(_is_retiming, [each[ATTRIBUTE] for each in states if each.get(ATTRIBUTE) is not None]))
 

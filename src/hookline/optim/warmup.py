@@ -53,7 +53,7 @@ class Warmup(LRScheduler):
     def begin(self, length: int | None, unit: str) -> None:
         """Apply the warmup to the rates of the first step. The other schedulers must exist by now.
 
-        `length` is that of the training; None if it is unknown.
+        `length` is the length of the training; None if it is unknown.
         """
         if self.rates:
             return
@@ -123,12 +123,12 @@ class Warmup(LRScheduler):
 
 
 def refuse_inside(scheduler: LRScheduler) -> None:
-    """Refuse a Warmup, or a length that is not known yet, inside of a scheduler that consists of others."""
+    """Refuse a Warmup, or a length that is not known yet, inside a scheduler that consists of others."""
     for outer, inner in [(type(each).__name__, inner) for _, each in walk(scheduler) for inner in inside(each)]:
         if isinstance(inner, Warmup):
             raise ConfigError(
-                f"a Warmup cannot be inside of {outer}, which sets the rate itself; put it next to it: "
+                f"a Warmup cannot be inside {outer}, which sets the rate itself; put it next to it: "
                 f"Optim(optimizer, schedulers=[{outer}(...), Warmup(...)])"
             )
         if isinstance(inner, Schedule) and not inner.length:
-            raise ConfigError(f"{type(inner).__name__} inside of {outer} needs a number as its length, not 'auto'")
+            raise ConfigError(f"{type(inner).__name__} inside {outer} needs a number as its length, not 'auto'")

@@ -244,17 +244,17 @@ def read_numbers(values: Iterable[Any]) -> list[Any]:
             )
         groups.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(()))
     # One transfer per type and device, not one per value.
-    read = {kind: iter(torch.stack(found).tolist()) for kind, found in groups.items()}
+    read = {kind: iter(torch.stack(stacked).tolist()) for kind, stacked in groups.items()}
     order = iter([(tensor.dtype, tensor.device) for tensor in map(torch.as_tensor, tensors)])
     return [value if value.__class__ in PLAIN else next(read[next(order)]) for value in values]
 
 
-def _no_number(name: str, given: Any) -> HooklineError:
+def _no_number(name: str, value: Any) -> HooklineError:
     """Return the error about a value that is not a number."""
-    shape = getattr(given, "shape", ())
-    kind = "a tensor" if hasattr(given, "detach") else f"a {type(given).__name__}"
-    found = f"{kind} of shape {tuple(shape)}" if shape else repr(given)
-    return HooklineError(f"the scalar '{escaped(name)}' must be a number or a tensor with one element, not {found}")
+    shape = getattr(value, "shape", ())
+    kind = "a tensor" if hasattr(value, "detach") else f"a {type(value).__name__}"
+    shown = f"{kind} of shape {tuple(shape)}" if shape else repr(value)
+    return HooklineError(f"the scalar '{escaped(name)}' must be a number or a tensor with one element, not {shown}")
 
 
 class MessageHub:
@@ -279,9 +279,9 @@ class MessageHub:
         `resumed=False` keeps the name out of checkpoints; passing it once is enough.
         """
         if value.__class__ not in PLAIN:
-            given, value = value, recordable(value)  # type: ignore[assignment]  # None is refused
+            original, value = value, recordable(value)  # type: ignore[assignment]  # None is refused
             if value is None:
-                raise _no_number(name, given)
+                raise _no_number(name, original)
         history = self._scalars.get(name)
         if history is None:
             if hasattr(value, "is_complex") and value.is_complex():  # only here, because a step must not pay for it
@@ -340,17 +340,17 @@ class MessageHub:
     def read(self, prefix: str) -> None:
         """Convert all new values under a prefix to numbers, waiting for the device only once."""
         waiting: list[tuple[deque[float | Tensor], int]] = []
-        found: list[Any] = []
+        unread: list[Any] = []
         for name, history in self._scalars.items():
             fresh, values = history.fresh, history.values
             # The newest one tells: a name is recorded as numbers or as tensors. Others are read when they are used.
             if fresh > 0 and values and values[-1].__class__ not in PLAIN and belongs(name, prefix):
                 newest = list(islice(reversed(values), fresh))
-                found += newest
+                unread += newest
                 waiting.append((values, len(newest)))
         if not waiting:
             return
-        numbers = iter(read_numbers(found))
+        numbers = iter(read_numbers(unread))
         for values, length in waiting:
             read = list(islice(numbers, length))
             for _ in range(length):
@@ -416,16 +416,16 @@ class MessageHub:
 
     def load_newest_state(self, state: dict[str, Any] | None) -> None:
         """Restore the newest values from `newest_state`. Without a state, drop the values that were not taken yet."""
-        own = MessageHub()
+        saved = MessageHub()
         if state is not None:
-            own.load_state_dict(state)
+            saved.load_state_dict(state)
         for name, history in self._scalars.items():
-            theirs = own._scalars.get(name)
+            theirs = saved._scalars.get(name)
             dropped = history.fresh if theirs is None else max(history.fresh, len(theirs))
             for _ in range(min(dropped, len(history.values))):
                 history.values.pop()
             history.fresh = 0
-        for name, theirs in own._scalars.items():
+        for name, theirs in saved._scalars.items():
             history = self.history(name)
             history.values.extend(theirs.values)
             history.fresh = theirs.fresh

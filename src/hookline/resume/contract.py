@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Contract:
-    """What a checkpoint means for a host."""
+    """Finds, compares and loads the checkpoint of a host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

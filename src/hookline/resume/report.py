@@ -47,7 +47,7 @@ class Resumption:
     differences: list[Difference]
     #: The choices of the user that change nothing, with the reason.
     unused: list[str]
-    #: The facts of the checkpoint, and those of this run before anything was loaded.
+    #: The facts of the checkpoint, and this run's facts before anything was loaded.
     then: Mapping[str, Any] = field(repr=False)
     now: Mapping[str, Any] = field(repr=False)
     #: The hint how to make a choice: `--keep lr=config`.

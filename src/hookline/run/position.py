@@ -44,7 +44,7 @@ class Span:
         self._start = (0, 0)
 
     def start_at(self, position: Position) -> None:
-        """Note the counters at which training begins, which are those of the checkpoint in a resumed run."""
+        """Note the counters at which training begins: in a resumed run, the counters of the checkpoint."""
         self._first, self._start = position, (position.epoch, position.iter)
 
     def end(self) -> None:

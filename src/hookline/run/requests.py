@@ -98,7 +98,7 @@ class SaveRequest:
     params: Literal["all", "trainable"] | None = None
     #: More facts for the `meta` of this checkpoint: tensors and plain data.
     meta: Mapping[str, Any] = field(default_factory=dict)
-    #: Replace a file of this name, and write nothing if it is not there any more.
+    #: Replace a file of this name, and write nothing if it no longer exists.
     replaces: bool = False
     #: Write in the background, from a copy of the state.
     background: bool = False
@@ -305,7 +305,7 @@ class Requests:
     # -- orders from outside
 
     def take_orders(self) -> list[Order]:
-        """Return the orders that have come, and forget them. More may come meanwhile."""
+        """Return the orders that have come, and forget them. More may come during the call."""
         taken = []
         while self.orders:
             taken.append(self.orders.popleft())

@@ -66,8 +66,8 @@ def later_checkpoints(folder: Path, than: Note) -> list[Path]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that runs have saved in a folder; other `.pth` files belong to the user."""
-    found = filter(folders.exists, folders.find_all(folder))
-    return sorted(path for path in found if NAMES.fullmatch(path.name) or read_note(path) is not None)
+    paths = filter(folders.exists, folders.find_all(folder))
+    return sorted(path for path in paths if NAMES.fullmatch(path.name) or read_note(path) is not None)
 
 
 class RunProgress(Protocol):

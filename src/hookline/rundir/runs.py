@@ -89,8 +89,8 @@ class Run:
     @cached_property
     def name(self) -> str:
         """Return the name of the experiment: the config's `experiment_name`, or else the name of the folder."""
-        given = self.config.get("experiment_name") if self.has_config else None
-        return str(given or real_path(self.path).name)
+        chosen = self.config.get("experiment_name") if self.has_config else None
+        return str(chosen or real_path(self.path).name)
 
     @property
     def has_config(self) -> bool:
@@ -190,7 +190,7 @@ def is_run(folder: Path) -> bool:
 
 def read_checkpoints(folder: Path) -> list[Checkpoint]:
     """Return the checkpoints in a folder in the order of the run; files of other programs are left out."""
-    found = []
+    checkpoints = []
     for path in folders.find_all(folder):
         try:
             note = read_note(path)
@@ -210,8 +210,8 @@ def read_checkpoints(folder: Path) -> list[Checkpoint]:
             complete=note is not None and note.complete,
         )
         order = note.order if note else (-1 if checkpoint.step is None else checkpoint.step, 0)
-        found.append((order, path.name, checkpoint))
-    return [checkpoint for *_, checkpoint in sorted(found, key=lambda each: each[:2])]
+        checkpoints.append((order, path.name, checkpoint))
+    return [checkpoint for *_, checkpoint in sorted(checkpoints, key=lambda entry: entry[:2])]
 
 
 def _why_not(folder: Path) -> str:

@@ -105,7 +105,7 @@ class RunnerHost(Run):
         optimizers.report_untrained(self)
 
     def note_what_is_asked(self) -> None:
-        """Remember what this run was asked to do. A second training of this runner goes on with what the first did."""
+        """Remember the settings of this run. A second training of this runner continues where the first ended."""
         now = facts.asked(self)
         if self.loading.started and self.asked:
             changeable = ("max_epochs", "max_iters", "hooks", "parts")

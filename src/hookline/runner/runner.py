@@ -84,7 +84,7 @@ class Runner:
         load_from: A checkpoint. Training starts with its weights.
         resume: True resumes from the newest intact checkpoint of work_dir. A path resumes from that checkpoint.
         trial_batch: Try one batch of every validation and test set before the first step.
-        compile: Compile the model with torch.compile: True, or a dict with its parameters. Hooks stay outside of the
+        compile: Compile the model with torch.compile: True, or a dict with its parameters. Hooks stay outside the
             compiled code.
         channels_last: Keep the weights of 2d convolutions in the memory format `channels_last`.
         threads: How many threads torch computes with on the CPU during the run: a number, or `auto` for a measured
@@ -242,7 +242,7 @@ class Runner:
     def predict(self, loader: Iterable[Any], step: Callable[..., Any] | None = None) -> list[Any]:
         """Return the outputs of the evaluation step for each batch of a loader, without calling hooks.
 
-        The step is that of `val`, or else of `test`. Without either, the model is called with the batch.
+        The step of `val` is used, or else the step of `test`. Without either, the model is called with the batch.
         """
         found = [*self.val_loops.values(), *self.test_loops.values()]
         run = step if step is not None else found[0].step if found else call_model
@@ -465,7 +465,7 @@ class Runner:
 
     # -- the progress of the run
 
-    running: Verb | None = forwarded("_host.running", "Return the verb that is running; None outside of a run.")
+    running: Verb | None = forwarded("_host.running", "Return the verb that is running; None outside a run.")
     position: Position = forwarded("_host.position", "Return the counters of what is finished.")
     epoch: int = forwarded("_host.position.epoch", "Return the number of finished epochs.")
     iter: int = forwarded("_host.position.iter", "Return the number of finished iterations.")

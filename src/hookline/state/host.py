@@ -127,7 +127,7 @@ class Host:
     seed_is_chosen = True
     #: The command that continues this run; empty if it was not started by a command.
     command = ""
-    #: The verb that is running; None outside of a session.
+    #: The verb that is running; None outside a session.
     running: Verb | None = None
 
     #: The events of the session. Only the main process of a training keeps them.
@@ -242,7 +242,7 @@ class Host:
         return "the run has no validation" if action == "validate" and not self.can_validate else ""
 
     def while_accumulating(self) -> None:
-        """Do what cannot wait for the end of an accumulation window. It is called instead of handling requests."""
+        """Handle work that cannot wait until the accumulation window ends, instead of handling requests."""
 
     def clear_skip(self) -> None:
         """Clear a skip at the end of its iteration."""
@@ -262,7 +262,7 @@ class Host:
 
     @property
     def folders(self) -> list[Path]:
-        """Return the folders of this run's checkpoints: those of hooks, and the folder of the run."""
+        """Return the folders of this run's checkpoints: the folders of hooks, and the folder of the run."""
         own = [folder for entry in self.plan if (folder := entry.checkpoint_folder(self.plan.host)) is not None]
         return list({real_path(folder): folder for folder in [*own, self.work_dir]}.values())
 

@@ -158,7 +158,7 @@ class OptimizersPart(RunnerPart):
         )
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load the states, with the options of the checkpoint. `decisions.apply` then uses those of the config."""
+        """Load the states, with the options of the checkpoint. `resume.apply` then uses the config's options."""
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
@@ -395,7 +395,7 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class HubPart(RunnerPart):
-    """Histories and facts. All processes load those of the main one, but each has its own values of the last steps."""
+    """Histories and facts. All processes load the main process's, but each has its own values of the last steps."""
 
     needed = True
     late = True

@@ -312,7 +312,7 @@ class Saving:
     def finish_at_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Wait for a save in the background when the run ends, even if the run has failed.
 
-        The signature is that of an exit callback of `contextlib.ExitStack`.
+        This is an exit callback for `contextlib.ExitStack`.
         """
         try:
             self.finish()

@@ -48,8 +48,8 @@ def take(
 ) -> dict[str, Any]:
     """Return the state of the whole run. Hooks may change entries at `before_save_checkpoint`.
 
-    If only one process calls this (`alone`), the states that every process has for itself are those of this one. If
-    `partial`, leave out what training has not changed.
+    If only one process calls this (`alone`), the states that every process has for itself come from this one. If
+    `partial`, leave out entries that training has not changed.
     """
     if not alone:
         host.strategy.settle()

@@ -117,7 +117,7 @@
         el("button", { on: { click: choose((run, number) => number < MANY) } }, "first ten"),
         el("span", { class: "note" }, "A click on a column sorts by it, a click on a run shows its details.")),
       el("div", { class: "card" }, hl.runTable(found)),
-      losses.length > 0 && el("div", { class: "card", id: "losses" }, el("h3", {}, `Where ${losses[0].metric} differs from that of ${runs[0].name}`),
+      losses.length > 0 && el("div", { class: "card", id: "losses" }, el("h3", {}, `Where ${losses[0].metric} differs from ${runs[0].name}`),
         el("ul", { class: "plain" }, losses.slice(0, 30).map((loss) => el("li", {}, parting(loss)))),
         losses.length > 30 && el("p", { class: "note" }, `and ${losses.length - 30} more runs`)),
       hl.differences("config", found.config), hl.differences("plan", found.plan),

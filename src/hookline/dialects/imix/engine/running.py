@@ -51,7 +51,7 @@ class EngineHost(RunnerHost):
         return bool(self._evaluations)
 
     def validate_now(self) -> None:
-        """Let EvaluateHook evaluate. It runs by itself what is due."""
+        """Let EvaluateHook evaluate. It decides itself what is due."""
         for hook in self._evaluations:
             hook.evaluate(hook.trainer, self.iter)
 

@@ -1,4 +1,4 @@
-"""How MMEngine's loops differ from hookline's: `train()` and `eval()` at every pass, and loops of a project."""
+"""Differences between MMEngine's loops and hookline's: `train()` and `eval()` at every pass, and loops of a project."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class MMTraining(Training):
 
 
 class MMEvaluation(Evaluation):
-    """Evaluates with hookline's loop, or with that of the project."""
+    """Evaluates with hookline's loop, or with the project's loop."""
 
     def in_mode(self) -> AbstractContextManager[None]:
         """Return a context that leaves the modes to the loops, which call `eval()` as in MMEngine."""
         return torch.set_grad_enabled(False)
 
     def run(self, stage: Literal["val", "test"]) -> dict[str, Any]:
-        """Evaluate with hookline's loop, or with that of the project."""
+        """Evaluate with hookline's loop, or with the project's loop."""
         runner = cast("MMHost", self.host).runner
         loop: Any = runner.val_loop if stage == "val" else runner.test_loop
         runner.follow_loop()

@@ -42,9 +42,9 @@ def report(loop: Any) -> None:
 
 
 def warn_of_own_data(loop: Any) -> None:
-    """Warn once that a loop by iterations reads its data by itself, so that its position in the data is unknown."""
+    """Warn once that a loop by iterations reads its own data, so that its position in the data is unknown."""
     log.warning(
-        "%s reads its data by itself: a resumed run starts a new pass over the data; to resume exactly, read "
+        "%s reads its data itself: a resumed run starts a new pass over the data; to resume exactly, read "
         "next(self.dataloader_iterator)",
         type(loop).__name__,
     )
@@ -52,7 +52,7 @@ def warn_of_own_data(loop: Any) -> None:
 
 
 def refuse_other_counts(loop: Any, resumed: bool) -> None:
-    """Refuse to resume a loop that counts in attributes of its own, which a checkpoint does not have."""
+    """Refuse to resume a loop that counts in its own attributes, which a checkpoint does not have."""
     position = loop.runner.position
     if resumed and (loop.iter, loop.epoch if loop.by_epoch else position.epoch) != (position.iter, position.epoch):
         raise ConfigValueError(

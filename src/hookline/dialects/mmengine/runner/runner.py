@@ -237,7 +237,7 @@ class Runner(native.Runner):
         self._param_schedulers = self.build_param_scheduler(self._param_scheduler)
 
     def _begin_weights(self) -> None:
-        """Call the model's `init_weights` once. It goes on with the random numbers that the constructor drew from."""
+        """Call the model's `init_weights` once. It continues with the random numbers that the constructor drew from."""
         begin = getattr(self.model, "init_weights", None)
         if not self._weights_begun and not self._host.loading.started and begin is not None:
             rng.restore(self._state_after_model)

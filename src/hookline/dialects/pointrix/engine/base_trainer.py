@@ -46,7 +46,7 @@ DEVICE = re.compile(r"(auto|cpu|cuda|gpu|mps|xpu|npu|hpu|mtia|meta)[:_ ]?\d*", r
 
 
 class TrainerContract(Contract):
-    """How a trainer continues from a checkpoint: its model grows to the size of the saved one."""
+    """Resumes a trainer from a checkpoint: its model grows to the size of the saved one."""
 
     def __init__(self, trainer: BaseTrainer) -> None:
         super().__init__(trainer)

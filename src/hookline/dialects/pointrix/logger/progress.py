@@ -104,7 +104,7 @@ class ProgressLogger:
         return self.tasks[name]
 
     def _picture(self) -> Picture | None:
-        # Copies, because another thread may add a task or a fact meanwhile.
+        # Copies, because another thread may add a task or a fact at the same time.
         shown = [task for task in self.tasks.copy().values() if task.visible]
         if not shown:
             return None

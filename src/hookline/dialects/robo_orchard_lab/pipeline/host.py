@@ -64,7 +64,7 @@ class TrainerHost(Host):
 
     @property
     def folders(self) -> list[Path]:
-        """Return the folders that this run writes to: that of the project first. Without any, it writes nothing."""
+        """Return the folders that this run writes to, the project's folder first. Without any, it writes nothing."""
         project = self.accelerator.project_dir
         found = [Path(project)] if project is not None else []
         found += [target.beside for target in self.targets]
