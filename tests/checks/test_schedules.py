@@ -52,7 +52,7 @@ def reported(
         config=config,
         **(options or {"max_epochs": 5}),
     )
-    runner._host.begin_session("train")
+    runner._host.stages.prepare("train")
     caplog.clear()
     with caplog.at_level(logging.WARNING, "hookline"):
         check_schedules(runner._host)

@@ -102,7 +102,7 @@ def loop_with_callbacks(training: Training, model: nn.Module, optimizer: torch.o
 
 def train_in(loop: Loop, runner: Runner) -> Runner:
     """Train with a loop that is not hookline's, in a session of the runner."""
-    with session(runner._host, "train", runner._host.start):
+    with session(runner._host, "train", runner._host.start, runner._host.stages):
         loop(runner._host.training, runner.model, runner.optims.sole.optimizer)
     return runner
 

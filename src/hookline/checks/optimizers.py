@@ -16,7 +16,7 @@ from hookline.optim.refusals import refuse_closure, refuse_other_optimizer
 from hookline.optim.schedules import Constant, Cosine, Linear, Schedule, WarmupStableDecay
 from hookline.optim.warmup import Warmup
 from hookline.plan.milestones import quantity
-from hookline.state.host import CustomPart
+from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
@@ -45,7 +45,7 @@ def check_optims(runner: Run) -> None:
         for scheduled in optim.schedulers:
             refuse_other_optimizer(scheduled.scheduler, optim.optimizer, who)
         if not runner.steps_are_custom:
-            refuse_closure(optim.optimizer, who, runner.closure_hint)
+            refuse_closure(optim.optimizer, who, runner.hints.closure)
         if outside := refuse_foreign(runner, optim, who):
             log.warning(
                 "%s updates %d parameters that are not in the model, so checkpoints do not contain them. Put them into "
@@ -167,7 +167,7 @@ def _name_of(name: str, optim: Optim) -> str:
 
 def refuse_foreign(runner: Run, optim: Optim, who: str) -> int:
     """Refuse an optimizer that updates nothing of the model. Return how many other parameters it updates."""
-    modules = [runner.model, *(part.part for part in runner.parts.values() if isinstance(part, CustomPart))]
+    modules = [runner.model, *(part.part for part in runner.contents.parts.values() if isinstance(part, CustomPart))]
     known = {id(each) for module in modules if isinstance(module, nn.Module) for each in module.parameters()}
     updated = optim.parameters()
     outside = sum(id(parameter) not in known for parameter in updated)

@@ -71,5 +71,5 @@ def preview(file: Path, is_run: bool, words: list[str], allow: list[str]) -> Res
 
     changes: dict[str, Any] = {"resume": True, "work_dir": file} if is_run else {"resume": str(file)}
     runner = build_runner(load_config(words), allow=allow, quiet=True, **changes)
-    runner._host.continue_with("hookline train")  # so that the hints are options of the command line
+    runner._host.hints.continue_with("hookline train")  # so that the hints are options of the command line
     return runner.preview_resume(decided=False)

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from hookline.common.torch_private import buffers_of
+
 #: The limits of the search: objects in all, and the entries of one list or mapping.
 MAX_OBJECTS, MAX_ENTRIES = 2000, 100
 SCALARS = (bool, int, float, str)
@@ -129,3 +131,55 @@ def _set_back(attributes: dict[str, Any], name: str, value: Any) -> None:
 
 def _call(function: Callable[..., object], *arguments: Any) -> Callable[[], object]:
     return lambda: function(*arguments)
+
+
+@contextmanager
+def buffers_restored(model: nn.Module) -> Iterator[None]:
+    """Restore the buffers and extra states of a model afterwards.
+
+    A buffer that now has another shape is a cache, and stays.
+    """
+    buffers = [
+        (module, name, buffer, buffer.shape, _elements(buffer).clone())
+        for module in model.modules()
+        for name, buffer in buffers_of(module).items()
+        if buffer is not None
+    ]
+    extra = [
+        (module, copy.deepcopy(module.get_extra_state()))
+        for module in model.modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+        and type(module).set_extra_state is not nn.Module.set_extra_state
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, shape, value in buffers:
+            now = buffers_of(module).get(name)
+            if now is not None and now.shape == shape == buffer.shape:
+                _elements(buffer).copy_(value)
+                buffers_of(module)[name] = buffer
+        for module, state in extra:
+            module.set_extra_state(state)
+
+
+@contextmanager
+def gradients_restored(model: nn.Module) -> Iterator[None]:
+    """Hide the gradients of a model, and restore them afterwards: an evaluation may compute some of its own."""
+    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in kept:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+
+
+def _elements(buffer: Tensor) -> Tensor:
+    """Return a view that has every element once. torch cannot write into a buffer that was made with `expand`."""
+    view = buffer.detach()
+    repeated = [index for index, step in enumerate(view.stride()) if not step] if view.layout is torch.strided else []
+    for index in repeated:
+        view = view.narrow(index, 0, min(view.shape[index], 1))
+    return view

@@ -19,9 +19,8 @@ from hookline.common.checks import check_int
 from hookline.common.durations import clock
 from hookline.common.modes import in_mode
 from hookline.common.torch_private import compiled_from
-from hookline.common.untouched import modules_untouched, untouched
+from hookline.common.untouched import buffers_restored, gradients_restored, modules_untouched, untouched
 from hookline.data.batches import Batches
-from hookline.engine.rehearsal import buffers_restored, gradients_restored
 from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, did_you_mean
 

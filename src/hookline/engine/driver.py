@@ -23,7 +23,7 @@ class Driver:
 
     def __init__(self, host: Host, max_iters: int | None = None) -> None:
         self.host = host
-        self.plan, self.position, self.requests = host.plan, host.position, host.requests
+        self.plan, self.position, self.requests, self.current = host.plan, host.position, host.requests, host.current
         self.strategy, self.ledger = host.strategy, host.plan.ledger
         self._max_iters = max_iters
         #: The finished iterations at which something is due besides the step.

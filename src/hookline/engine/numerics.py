@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hookline.errors import NumericsError
-from hookline.record.hub import read_numbers
+from hookline.record.history import read_numbers
 from hookline.state.finite import check_weights_are_finite
 
 KEPT = 100  # losses that wait for a check
@@ -64,7 +64,7 @@ def _refuse_non_finite(training: Training, losses: list[float], done: int, since
                 f"at iteration {iteration}{_epoch_of(training, iteration)}" if is_exact else f"by iteration {iteration}"
             )
             error = bad_loss(
-                loss, f"{where}{rank}", f"the learning rate, the data and the precision, {training.nan_hint}"
+                loss, f"{where}{rank}", f"the learning rate, the data and the precision, {training.host.hints.nan}"
             )
             error.is_placed = True
             raise error

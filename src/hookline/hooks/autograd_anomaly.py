@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import hookline
 from hookline.common.checks import check_int
 from hookline.errors import ConfigError, NumericsError, blame
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
 from hookline.plan.sources import short_path
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from hookline.common.checks import check_choice, check_int
 from hookline.errors import NumericsError
-from hookline.plan.hook import Hook
-from hookline.record.hub import read_numbers
+from hookline.record.history import read_numbers
+from hookline.runner.hook import Hook
 from hookline.state.finite import find_non_finite
 
 if TYPE_CHECKING:

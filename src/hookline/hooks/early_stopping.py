@@ -11,9 +11,9 @@ from hookline.common.checks import check_int, check_number
 from hookline.common.monitor import BestSoFar, Monitor, refuse_unknown
 from hookline.common.monitor import monitor as watch
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
+from hookline.plan.entry import is_custom
 from hookline.plan.milestones import Milestone
-from hookline.plan.plan import is_custom
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

@@ -12,8 +12,8 @@ from hookline.common import averaging
 from hookline.common.averaging import WeightAverage
 from hookline.common.checks import check_int, check_number
 from hookline.errors import ConfigError, StorageError, did_you_mean
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor

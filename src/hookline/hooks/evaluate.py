@@ -17,8 +17,8 @@ from hookline.common.numbers import as_number
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.best import remove_others
 from hookline.plan.functions import asked_for, label_of, name_of
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

@@ -12,8 +12,8 @@ from hookline.common.modes import HOLDERS
 from hookline.common.patterns import matching, no_match
 from hookline.common.torch_private import norm_class
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from hookline.common.checks import check_choice, check_number
 from hookline.errors import ConfigError
 from hookline.optim.clipping import Clip, check_norm_type
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_int
 from hookline.optim.clipping import check_norm_type
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -13,10 +13,11 @@ from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.epoch_loss import LossOfEpoch
-from hookline.plan.hook import Hook, every
+from hookline.plan.hook import every
 from hookline.record.hub import LAST, TIMES
 from hookline.record.smoothing import Smoothing, rules_of
 from hookline.rundir.log_copies import LogCopies
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.optim.optim import Optim

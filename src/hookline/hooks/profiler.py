@@ -11,8 +11,8 @@ from hookline.common.checks import check_choice, check_int
 from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, HookError
 from hookline.hooks.traces import Traces
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.hooks.profiling import Profile

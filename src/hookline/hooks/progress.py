@@ -12,12 +12,12 @@ from hookline.common.monitor import BestSoFar
 from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number, as_time
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
-from hookline.record.hub import KEPT, mean_of
+from hookline.record.history import KEPT, mean_of
+from hookline.runner.hook import Hook
 from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
     from hookline.runner.runner import Runner
 
 MIB = 2**20

@@ -13,7 +13,7 @@ from hookline.common.files import real_path
 from hookline.common.monitor import BestSoFar
 from hookline.common.monitor import monitor as watch
 from hookline.errors import ConfigError, StorageError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from optuna.trial import Trial

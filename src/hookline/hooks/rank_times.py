@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.checks import check_int, check_number
 from hookline.common.durations import clock
 from hookline.plan.costs import Cost
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

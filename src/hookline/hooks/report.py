@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_number
-from hookline.plan.hook import Hook
 from hookline.rundir.names import PAGE
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.plan.milestones import Milestone

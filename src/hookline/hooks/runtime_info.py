@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.plan.hook import Hook
-from hookline.record.hub import PLAIN, Weighted, recordable
+from hookline.record.history import PLAIN, Weighted, recordable
 from hookline.run.position import Position
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.optim.optim import Optim
-    from hookline.record.hub import History
+    from hookline.record.history import History
     from hookline.runner.runner import Runner
 
 

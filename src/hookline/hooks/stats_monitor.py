@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.checks import check_int
 from hookline.common.durations import clock
 from hookline.common.numbers import as_number, as_time
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

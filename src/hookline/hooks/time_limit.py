@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.checks import check_choice, check_int
 from hookline.common.durations import as_duration, clock, seconds_of
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.run.position import Position

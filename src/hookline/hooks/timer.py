@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hookline.plan.costs import Cost
-from hookline.plan.hook import Hook
-from hookline.record.hub import History
+from hookline.record.history import History
 from hookline.run.position import Position
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

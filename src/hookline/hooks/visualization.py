@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.checks import check_int
 from hookline.errors import ConfigError, DataError
 from hookline.plan.functions import asked_for, label_of
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
 from hookline.record.images import CHANNELS, as_grid, as_image, columns_of, describe
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner

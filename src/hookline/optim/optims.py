@@ -13,6 +13,7 @@ from hookline.optim.lengths import Length, known_length, length_of_training
 from hookline.optim.optim import Optim
 from hookline.optim.schedules import Schedule
 from hookline.optim.warmup import Warmup
+from hookline.run.handling import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SOLE = ""
 
 
-class Optims(dict[str, Optim]):
+class Optims(dict[str, Optim], Windows):
     """The optims of a run by name. A single optim has the empty name.
 
     A step with a parameter named `optim` receives `given`: the Optim, or this collection. For an unknown name, the

@@ -13,14 +13,13 @@ from hookline.common.torch_private import INNER_MILESTONES
 from hookline.errors import ConfigError, HooklineError
 from hookline.optim import retiming
 from hookline.optim.nesting import inside, walk
+from hookline.run.hints import Hints
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-CLOSURE_HINT = "write a step with a parameter named optim that calls optim.optimizer.step(closure)"
 
-
-def refuse_closure(optimizer: Optimizer, who: str, hint: str = CLOSURE_HINT) -> None:
+def refuse_closure(optimizer: Optimizer, who: str, hint: str = Hints.closure) -> None:
     """Refuse an optimizer such as LBFGS, whose step evaluates the model again."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean
-from hookline.record.hub import Extreme, Weighted, belongs
+from hookline.record.history import Extreme, Weighted, belongs
 
 if TYPE_CHECKING:
-    from hookline.record.hub import History, MessageHub
+    from hookline.record.history import History
+    from hookline.record.hub import MessageHub
 
 Method = Literal["mean", "min", "max", "current"]
 METHODS: tuple[Method, ...] = ("mean", "min", "max", "current")

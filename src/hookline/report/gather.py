@@ -14,11 +14,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hookline
 from hookline.checkpoint import folders
 from hookline.common.durations import as_duration
 from hookline.common.files import real_path
 from hookline.common.numbers import as_number, as_repr, count
+from hookline.common.version import VERSION
 from hookline.errors import HooklineError
 from hookline.report import costs, plan_picture, story
 from hookline.report.differences import compare
@@ -72,7 +72,7 @@ def as_page(found: Sequence[dict[str, Any]], comparison: dict[str, Any] | None =
         "kind": "report",
         "title": title,
         "made": round(time.time()),
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "runs": list(found),
         "comparison": comparison,
     }

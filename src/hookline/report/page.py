@@ -19,8 +19,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import hookline
 from hookline.common.files import regular, replacing, storage_errors
+from hookline.common.version import VERSION
 from hookline.errors import StorageError
 from hookline.report import plan_picture
 
@@ -70,7 +70,7 @@ def plan_data(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
         "kind": "plan",
         "title": name,
         "made": round(time.time()),
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "plan": plan_picture.draw(plan),
         "runs": [],
         "comparison": None,

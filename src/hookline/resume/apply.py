@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
     from hookline.resume.report import Resumption
+    from hookline.run.keep import Keep
 
 #: The beginning of the message about a schedule that can no longer be stretched.
 AT_END = "the curve is at its end"
@@ -201,7 +202,7 @@ class Originals:
         )
 
 
-def apply(runner: Run, found: Resumption, before: Originals) -> None:
+def apply(runner: Run, found: Resumption, before: Originals, keep: Keep) -> None:
     """Apply the user's choices that differ from the loaded state, and remember them for later resumes."""
     old, asked = found.then.get("asked", {}), copy.deepcopy(dict(found.now["asked"]))
     loop = runner.train_loop
@@ -221,12 +222,12 @@ def apply(runner: Run, found: Resumption, before: Originals) -> None:
             _use_options(optim, before.groups[name], old["options"].get(name, ()), asked["options"][name])
         elif name in old.get("options", {}):
             asked["options"][name] = old["options"][name]
-    _apply_schedules(runner, found, before, asked)
+    _apply_schedules(runner, found, before, asked, keep)
     runner.asked = asked
 
 
-def _apply_schedules(runner: Run, found: Resumption, before: Originals, asked: dict[str, Any]) -> None:
-    wins, as_long = found.winner("schedule") == "config", keeps_length(found.then, found.now, runner.keep)
+def _apply_schedules(runner: Run, found: Resumption, before: Originals, asked: dict[str, Any], keep: Keep) -> None:
+    wins, as_long = found.winner("schedule") == "config", keeps_length(found.then, found.now, keep)
     for name, index, scheduled, a, b in _schedules(runner, found):
         changed, auto = changed_schedule(a, b)
         if wins:

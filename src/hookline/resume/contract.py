@@ -25,16 +25,22 @@ from hookline.state import snapshot
 if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.resume.report import Resumption
+    from hookline.run.keep import Choices
     from hookline.state.host import Host
 
 
 class Contract:
     """Finds, compares and loads the checkpoint of a host."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, choices: Choices) -> None:
         self._host = host
+        #: What the user chose for the start of the run.
+        self.choices = choices
         #: What differed when the run was resumed; None if it was not.
         self.resumption: Resumption | None = None
+
+    def begin_again(self) -> None:
+        """Forget what an earlier training of this host has left, when the next one begins."""
 
     def check(self, checkpoint: dict[str, Any], path: Path) -> None:
         """Refuse a checkpoint that does not fit this run, before anything is loaded."""
@@ -50,7 +56,7 @@ class Contract:
 
     def compare(self, checkpoint: Mapping[str, Any], path: Path) -> Resumption:
         """Return what differs between the checkpoint and this run."""
-        return report.compare_with(self._host, checkpoint, path)
+        return report.compare_with(self._host, checkpoint, path, self.choices)
 
     def apply(self) -> None:
         """Apply the user's choices that differ from the loaded state."""
@@ -85,8 +91,8 @@ class Contract:
 class RunContract(Contract):
     """The contract of a Runner: the user's choices win where `keep` says so."""
 
-    def __init__(self, runner: Run) -> None:
-        super().__init__(runner)
+    def __init__(self, runner: Run, choices: Choices) -> None:
+        super().__init__(runner, choices)
         self._runner = runner
         self._originals: apply.Originals | None = None
 
@@ -109,16 +115,16 @@ class RunContract(Contract):
             runner,
             checkpoint,
             path,
+            self.choices,
             older=lambda: report.older_facts(runner.optims, checkpoint),
             is_over=lambda epoch, done: runner.train_loop.is_over(Position(epoch, done)),
-            seed_is_chosen=runner.seed_is_chosen,
         )
 
     def apply(self) -> None:
         """Use the values of the config where they win."""
         assert self._originals is not None, "the differences were decided before"
         assert self.resumption is not None, "they were compared before"
-        apply.apply(self._runner, self.resumption, self._originals)
+        apply.apply(self._runner, self.resumption, self._originals, self.choices.keep)
         self._originals = None
 
     def tell_position(self, checkpoint: Mapping[str, Any]) -> None:
@@ -126,14 +132,14 @@ class RunContract(Contract):
         runner, position = self._runner, self._runner.position
         where = f"epoch {position.epoch}, iteration {position.iter}"
         runner.terminal.say(f"resumed from {escaped(runner.saving.last_path)}: {where}")
-        if not runner.seed_is_chosen:
+        if not self.choices.seed_is_chosen:
             runner.seed = runner.training.seed = runner.evaluation.seed = checkpoint["meta"].get("seed", runner.seed)
 
     def base_weights(self) -> Path | None:
         """Return the file of `load_from`: the config's, if another checkpoint is loaded on top of it."""
-        runner = self._runner
-        chosen = (runner.config or {}).get("load_from") if not runner.resume else runner.load_from
-        return Path(chosen) if chosen is not None and (runner.resume or str(chosen) != str(runner.load_from)) else None
+        resume, given = self.choices.resume, self.choices.load_from
+        chosen = (self._runner.config or {}).get("load_from") if not resume else given
+        return Path(chosen) if chosen is not None and (resume or str(chosen) != str(given)) else None
 
     def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
         """Load the weights of a checkpoint that fit the model. For an evaluation, the whole model must fit."""

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from hookline.optim.optims import Optims
     from hookline.optim.scheduled import Scheduled
     from hookline.resume.start import Start
-    from hookline.state.host import Host
+    from hookline.run.keep import Choices, Keep
+    from hookline.state.host import Host, Verb
 
 #: The file in the folder of a run with what differed at its last resume.
 RECORD = "resume.json"
@@ -93,9 +94,9 @@ def compare_with(
     host: Host,
     checkpoint: Mapping[str, Any],
     path: Path,
+    choices: Choices,
     older: Callable[[], dict[str, Any]] = dict,
     is_over: Callable[[int, int], bool] = lambda epoch, done: False,
-    seed_is_chosen: bool = True,
 ) -> Resumption:
     """Compare a checkpoint with a run, before anything is loaded.
 
@@ -107,23 +108,30 @@ def compare_with(
     then = {**meta, "states": checkpoint.get("hooks")}
     if "asked" not in meta:
         then |= older()
-    now = host.facts()
-    if not seed_is_chosen:
+    now = host.contents.facts()
+    if not choices.seed_is_chosen:
         then["seed"] = now.get("seed")
     epoch, done = position.get("epoch", 0), position.get("iter", 0)
     ends = is_over(epoch, done)
-    differences = compare(then, now, host.keep, mid_epoch=bool(position.get("batch")), ends=ends)
+    differences = compare(then, now, choices.keep, mid_epoch=bool(position.get("batch")), ends=ends)
     return Resumption(
-        path, epoch, done, differences, list(_unused(host, differences)), then, now, by_command=bool(host.command)
+        path,
+        epoch,
+        done,
+        differences,
+        list(_unused(choices.keep, differences)),
+        then,
+        now,
+        by_command=bool(host.hints.command),
     )
 
 
-def preview(runner: Run, start: Start, decided: bool) -> Resumption | None:
+def preview(runner: Run, start: Start, prepare: Callable[[Verb], None], decided: bool) -> Resumption | None:
     """Compare this run with the checkpoint that it would resume, without loading or writing anything."""
-    if not runner.resume:
+    if not start.contract.choices.resume:
         raise ConfigError("preview_resume needs a resume: Runner(..., resume=True)")
     with rng.preserved():
-        runner.begin_session("train")
+        prepare("train")
     source = start.find_source("train")
     if source is None:
         return None
@@ -134,8 +142,8 @@ def preview(runner: Run, start: Start, decided: bool) -> Resumption | None:
     return found
 
 
-def _unused(host: Host, differences: list[Difference]) -> Iterator[str]:
-    keep, differing = host.keep, {each.key for each in differences if each.choices}
+def _unused(keep: Keep, differences: list[Difference]) -> Iterator[str]:
+    differing = {each.key for each in differences if each.choices}
     if keep.everywhere is not None and not differing:
         yield f"keep {keep.everywhere} has no effect: nothing differs for which there is a choice"
     for key, side in keep.by_key.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError, HookError, did_you_mean
-from hookline.plan.hook import Hook
+from hookline.plan.hook import BaseHook
 from hookline.plan.registry import DEFAULT_HOOKS, HOOKS, WRITERS, Registry, construct
 from hookline.writers.base import Writer
 
@@ -30,7 +30,7 @@ def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hoo
 
 def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None, budget: Any = None) -> None:
     """Register a hook given as an object, a name, or a dict with `type`. The dict is not changed."""
-    if isinstance(given, Hook):
+    if isinstance(given, BaseHook):
         plan.add(given, priority, on_error, budget=budget)
         return
     factory, parameters, who = _described(HOOKS, given)
@@ -39,7 +39,7 @@ def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None,
     ranks = parameters.pop("ranks", None)
     given_budget = parameters.pop("budget", None)
     hook = construct(factory, parameters, who)
-    if not isinstance(hook, Hook):
+    if not isinstance(hook, BaseHook):
         raise HookError(
             f"{who} is not a hook: it creates a {type(hook).__name__}, which does not inherit from hookline.Hook"
         )

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain, refuse_unlike
 from hookline.errors import HookError, HooklineError, StorageError, blame
-from hookline.plan.hook import Hook
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
+from hookline.plan.hook import BaseHook
 
 log = logging.getLogger("hookline")
 
@@ -104,4 +104,4 @@ def _restore_one(entry: Named, state: Any) -> None:
 
 
 def _has_state(hook: Any) -> bool:
-    return hasattr(hook, "state_dict") and getattr(type(hook), "state_dict", None) is not Hook.state_dict
+    return hasattr(hook, "state_dict") and getattr(type(hook), "state_dict", None) is not BaseHook.state_dict

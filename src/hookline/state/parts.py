@@ -11,38 +11,36 @@
     hooks             every hook's state under its name
     rng               the random generators of torch (every device), numpy and Python
 
-A new part is one class here and one entry in `parts_of`. A user adds one with `runner.add_part(name, object)`.
+The late ones are in `hookline.state.late_parts`. A new part is one class, and one entry in `hookline.runner.contents`.
+A user adds one with `runner.add_part(name, object)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor, nn
-
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
-from hookline.common import rng
 from hookline.common.checks import is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
-from hookline.data.loader import mix
-from hookline.errors import ConfigError, blame
+from hookline.errors import ConfigError
 from hookline.optim import retiming
 from hookline.optim.hyperparameters import out_of_limits
-from hookline.plan.plan import is_custom
 from hookline.run.position import Position
 from hookline.run.requests import Requests
-from hookline.state import hook_states
-from hookline.state.host import HostPart, Part
+from hookline.state.contents import HostPart
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hookline.data.batches import Batches
     from hookline.optim.lengths import Length
     from hookline.optim.optim import Optim
     from hookline.optim.optims import Optims
     from hookline.record.hub import MessageHub
     from hookline.screen.terminal import Terminal
+    from hookline.state.contents import Contents
     from hookline.state.loading import Loading
     from hookline.strategies import Strategy
     from hookline.writers.router import Writers
@@ -57,6 +55,8 @@ class Trained(Protocol):
     strategy: Strategy
     terminal: Terminal
     loading: Loading
+    position: Position
+    contents: Contents
     hub: MessageHub
     writers: Writers
     optims: Optims
@@ -68,36 +68,12 @@ class Trained(Protocol):
         """Return the user's module."""
 
     @property
-    def iter(self) -> int:
-        """Return the number of finished iterations."""
-
-    @property
     def train_loop(self) -> Length:
         """Return the training loop."""
 
     @property
     def batches(self) -> Batches | None:
         """Return the pass over the training data that is running."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the `meta` of a checkpoint."""
-
-
-def parts_of(runner: Trained) -> dict[str, Part]:
-    """Return the parts of a runner by name, in the order in which they are loaded."""
-    return {
-        "state_dict": ModelPart(runner),
-        "optimizer": OptimizersPart(runner),
-        "param_schedulers": SchedulersPart(runner),
-        "scaler": ScalersPart(runner),
-        "position": PositionPart(runner),
-        "loader": LoaderPart(runner),
-        "message_hub": HubPart(runner),
-        "writers": WritersPart(runner),
-        "metric_states": MetricsPart(runner),
-        "hooks": HooksPart(runner),
-        "rng": RandomPart(runner),
-    }
 
 
 class RunnerPart(HostPart):
@@ -328,7 +304,7 @@ class PositionPart(RunnerPart, CountersPart):
 
     def _other_shares(self, state: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
         """Refuse another number of processes inside an epoch, unless all of them together take the same batches."""
-        now = self._runner.facts()
+        now = self._runner.contents.facts()
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
         saved = f"the data: the checkpoint was saved by {processes(then['world_size'])} in the middle of an epoch"
@@ -392,164 +368,3 @@ def _fits_scaler(saved: Any, own: float) -> bool:
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a parameter group."""
     return {name: value for name, value in group.items() if name != "params"}
-
-
-class HubPart(RunnerPart):
-    """Histories and facts. All processes load the main process's, but each has its own values of the last steps."""
-
-    needed = True
-    late = True
-    per_rank = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the hub; in other processes than the main one, only what was not recorded yet."""
-        hub = self._runner.hub
-        return hub.state_dict() if self._runner.strategy.is_main else hub.newest_state()
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load the state of the hub."""
-        self._runner.hub.load_state_dict(checkpoint["message_hub"])
-        if not self._runner.strategy.is_main:
-            self._runner.hub.load_newest_state(state)
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect histories of numbers."""
-        if not isinstance(state, dict):
-            return [""]
-        odd = [f"['{name}']" for name in ("scalars", "info") if not isinstance(state.get(name), dict)]
-        scalars = state.get("scalars")
-        for name, saved in scalars.items() if isinstance(scalars, dict) else ():
-            if not _is_history(saved):
-                odd.append(f"['scalars']['{name}']")
-        return odd
-
-
-def _is_history(saved: Any) -> bool:
-    """Return whether a saved history has numbers, and says how many of them are new."""
-    if not isinstance(saved, dict) or not is_count(saved.get("fresh")):
-        return False
-    values, weights = saved.get("values"), saved.get("weights", {})
-    if isinstance(values, Tensor):
-        fits = values.ndim == 1 and values.is_floating_point()
-    else:
-        fits = isinstance(values, list) and all(isinstance(value, (int, float)) for value in values)
-    if not (fits and isinstance(weights, dict)):
-        return False
-    count = len(saved["values"])
-    return all(type(at) is int and 0 <= at < count and _is_weight(it) for at, it in weights.items())
-
-
-def _is_weight(value: Any) -> bool:
-    return is_finite(value) and value >= 0
-
-
-class WritersPart(RunnerPart):
-    """The position of each writer in its records."""
-
-    late = True
-    loads_without_state = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of the writers."""
-        return self._runner.writers.state_dict()
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Let each writer continue at its saved position. A writer without a state starts from scratch."""
-        self._runner.writers.load_state_dict(state or {}, self._runner.iter)
-
-
-class MetricsPart(RunnerPart):
-    """The states of metrics that outlive an evaluation, by stage and name."""
-
-    late = True
-    loads_without_state = True
-    runs_user_code = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of these metrics."""
-        return {name: metric.state_dict() for name, metric in self._metrics()}
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore these metrics, and report those without a state."""
-        saved, fresh = state or {}, []
-        for name, metric in self._metrics():
-            if name not in saved:
-                fresh.append(name)
-                continue
-            try:
-                metric.load_state_dict(saved[name])
-            except Exception as error:
-                blame(error, f"in the metric {name}, while restoring its state from a checkpoint")
-                raise
-        if fresh:
-            self._runner.terminal.say(
-                f"not in the checkpoint, so starting from scratch: {', '.join(f'the metric {name}' for name in fresh)}"
-            )
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect a mapping."""
-        return [] if isinstance(state, dict) else [""]
-
-    def _metrics(self) -> Iterator[tuple[str, Any]]:
-        for stage, loops in (("val", self._runner.val_loops), ("test", self._runner.test_loops)):
-            for loop, metrics in loops.items():
-                for name, metric in metrics.metrics.memories().items():
-                    yield "/".join(each for each in (stage, loop, name) if each), metric
-
-
-class HooksPart(HostPart):
-    """The states of the hooks, by name."""
-
-    needed = True
-    late = True
-    runs_user_code = True
-    per_rank = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
-        entries = self._hooks()
-        if not self._host.strategy.is_main:
-            entries = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
-        return hook_states.collect(entries)
-
-    def _hooks(self) -> Iterable[hook_states.Named]:
-        return self._host.plan  # type: ignore[no-any-return]  # given to the constructor
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the state of every hook, and report states without a hook and hooks without a state."""
-        saved = checkpoint["meta"].get("hooks", ())
-        states, was_reported = {**checkpoint["hooks"], **(state or {})}, self._host.loading.was_reported
-        hook_states.restore(
-            *(self._hooks(), states, saved, self._host.terminal.say),
-            is_reported=lambda name: was_reported("hooks", name),
-        )
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect a mapping for every hook of hookline. Another hook may have any state that it loads again."""
-        if not isinstance(state, dict):
-            return [""]
-        names = [entry.name for entry in self._host.plan if not is_custom(entry.hook)]
-        return [f"[{name!r}]" for name in names if not isinstance(state.get(name, {}), dict)]
-
-
-class RandomPart(HostPart):
-    """The random generators. They are loaded last, because the other parts may draw random numbers."""
-
-    needed = True
-    late = True
-    per_rank = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of all generators."""
-        return rng.state()
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the generators. A process that was not there when the state was saved seeds them, if it knows how."""
-        if state is not None:
-            rng.restore(state)
-        elif (seed := checkpoint["meta"].get("seed")) is not None:
-            rng.seed_everything(mix(seed, self._host.strategy.rank, self._host.iter))
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect the states of known generators."""
-        return [f"['{name}']" for name in rng.malformed(state)] if isinstance(state, dict) else [""]

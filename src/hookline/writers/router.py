@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.files import refuse_other_kinds
 from hookline.errors import ConfigError
-from hookline.writers.base import Outcome, Writer
+from hookline.writers.base import Outcome, Records, Writer
 from hookline.writers.delivery import make_delivery
 from hookline.writers.files import RecordWriter
 from hookline.writers.values import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 
-class Writers(Writer):
+class Writers(Writer, Records):
     """Checks everything once, and sends it to all writers of a run.
 
     Invalid input raises an error. A failure inside a writer does not: see `hookline.writers.delivery`.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.errors import ConfigError, DataError, HooklineError
-from hookline.record.hub import PLAIN
+from hookline.record.history import PLAIN
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import hookline
+from hookline.common.version import VERSION
 from hookline.report.live.changes import Change, Feed
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def list_data(hub: Hub) -> dict[str, Any]:
         "title": hub.watched.root.name,
         "path": str(hub.watched.root),
         "made": round(time.time()),
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "list": list(hub.rows().values()),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -18,6 +19,7 @@ from hookline.engine.evaluation import Evaluation
 from hookline.engine.training import Training
 from hookline.errors import HookError
 from hookline.resume.contract import RunContract
+from hookline.run.hints import Hints
 from hookline.runner.host import RunnerHost
 
 if TYPE_CHECKING:
@@ -80,6 +82,13 @@ class MMContract(RunContract):
         return found
 
 
+@dataclass
+class MMHints(Hints):
+    """The hints in messages, in the words of MMEngine."""
+
+    closure: str = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
+
+
 class MMHost(RunnerHost):
     """Runs what a Runner of MMEngine was given. Its loops are built when they are needed."""
 
@@ -88,7 +97,7 @@ class MMHost(RunnerHost):
     training_class: ClassVar[type[Training]] = MMTraining
     evaluation_class: ClassVar[type[Evaluation]] = MMEvaluation
     contract_class: ClassVar[type[RunContract]] = MMContract
-    closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
+    hints_class: ClassVar[type[Hints]] = MMHints
 
     @property
     def train_loop(self) -> TrainLoop:

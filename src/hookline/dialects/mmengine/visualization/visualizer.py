@@ -70,7 +70,7 @@ class Visualizer(ManagerMixin, Canvas):
                 if isinstance(writer, ImageFolderWriter):
                     writer.write_to(self._save_dir)
         more = [writer for writer in own if not any(_writes_same_files(writer, other) for other in present)]
-        runner._host.writers = Writers([*present, *more], main=runner.rank == 0)
+        runner._host.use_writers(Writers([*present, *more], main=runner.rank == 0))
         self._writers, self._of_run = runner.writers, True
         for kind in (type(self), Visualizer):  # components look it up in the base class, whatever class the run uses
             kind.make_current(self)
