@@ -14,6 +14,7 @@
     failure      text
     end          code (the exit code of the command line)
 
+A failure and its end are at the step whose loss was bad, if it was one. It may be noticed some steps later.
 Only the main process of a run writes it. A resumed run appends to it. After the last `start`, a run that has ended has
 an `end`. A run without one is running, or was killed: see `hookline.rundir.states`.
 """

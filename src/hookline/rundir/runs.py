@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Any of these files shows that a folder holds a run. A config alone does not: it may belong to a project.
 RUN_FILES = (RECORDS, LOG, PLAN, "last_checkpoint")
+#: The most characters of a plan.
+LONGEST_PLAN = 4_000_000
 # In an error about a folder, this many entries of it are looked at.
 MOST_ENTRIES = 1000
 
@@ -107,7 +109,7 @@ class Run:
                 f"{self.path} has no {CONFIG}: the run was created in Python; to record a config, pass "
                 "Runner(config=...)"
             )
-        self._text(CONFIG)  # a file that cannot be opened is an error of the storage, not of the config
+        self._text(CONFIG, 0)  # a file that cannot be opened is an error of the storage, not of the config
         return read(self.path / CONFIG)
 
     @cached_property
@@ -123,7 +125,10 @@ class Run:
     @cached_property
     def plan(self) -> str:
         """Return the text of plan.txt: which hooks ran at which points."""
-        return self._text(PLAN)
+        text = self._text(PLAN, LONGEST_PLAN + 1)
+        if len(text) > LONGEST_PLAN:
+            raise StorageError(f"{self.path / PLAN} has more than {LONGEST_PLAN:,} characters; this is not a plan")
+        return text
 
     @cached_property
     def log(self) -> list[str]:
@@ -165,10 +170,11 @@ class Run:
         steps, values = self.metrics.series(metric)
         return Result(float(values[-1]), int(steps[-1]))
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str, most: int = -1) -> str:
+        """Return the text of a file, or as much of it."""
         try:
             with open(self.path / name, encoding="utf-8", errors="replace", opener=regular) as file:
-                return file.read()
+                return file.read(most)
         except OSError as error:
             raise StorageError(f"{self.path / name} cannot be read: {error.strerror or error}") from error
 
