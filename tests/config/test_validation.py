@@ -103,7 +103,7 @@ def test_all_errors_are_reported_at_once_sorted_by_position(mynet: Write) -> Non
 
 
 KEYS = (
-    "model, train, val, test, optim, default_hooks, custom_hooks, budget, budget_action, writers, work_dir, "
+    "model, train, val, test, optim, default_hooks, custom_hooks, budget, writers, work_dir, "
     "experiment_name, seed, device, strategy, precision, load_from, resume, trial_batch, compile, channels_last, "
     "threads, prefetch, keep, points, imports, sweep"
 )

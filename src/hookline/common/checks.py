@@ -37,6 +37,11 @@ def check_workers(number: int, where: str = "") -> None:
         )
 
 
+def is_count(value: Any, least: int = 0) -> bool:
+    """Return whether a value, which may come from a file, can be a counter: a larger one could not be recorded."""
+    return type(value) is int and least <= value < 1 << 63
+
+
 def is_finite(value: Any) -> bool:
     """Return whether a value is a number, but not NaN, not infinite, and not too large for a float."""
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Keys that are passed to the Runner unchanged.
 _PASSED_ON = (
     *("experiment_name", "seed", "device", "strategy", "precision", "load_from", "resume", "keep"),
-    *("trial_batch", "points", "budget", "budget_action"),
+    *("trial_batch", "points", "budget"),
     *("compile", "channels_last", "threads", "prefetch"),
 )
 

@@ -224,8 +224,6 @@ class _Checker:
             self.note((*keys, "warmup"), str(error))
 
     def check_hooks(self) -> None:
-        if self.data.get("budget_action") is not None and self.data.get("budget") is None:
-            self.note(("budget_action",), "it needs a budget; add one, such as budget: 5%")
         for index, hook in enumerate(_list(self.data.get("custom_hooks"))):
             self.check_hook(("custom_hooks", index), hook)
         defaults = self.data.get("default_hooks")
@@ -239,8 +237,7 @@ class _Checker:
         factory = self.drafter.resolve("hook", keys, named)
         if factory is not None:
             self.drafter.parameters(Around("hook"), factory, keys, values, other_keys=("type", *HOOK_KEYS))
-            has_budget = self.data.get("budget") is not None
-            self.problems.found += hook_key_problems(factory, values, keys, has_budget)
+            self.problems.found += hook_key_problems(factory, values, keys)
 
 
 def flatten(value: Any, keys: Keys) -> Iterator[tuple[Keys, Any]]:

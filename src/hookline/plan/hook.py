@@ -73,10 +73,6 @@ class Every:
         self.n = number
         self.by_epoch = match is not None
 
-    def doubled(self) -> Every:
-        """Return a frequency that is half as high."""
-        return Every(f"{2 * self.n}ep" if self.by_epoch else 2 * self.n)
-
     def __str__(self) -> str:
         return f"every {self.n} epochs" if self.by_epoch else f"every {self.n}"
 
@@ -137,10 +133,8 @@ class BaseHook(Generic[HostT]):
     draws_random_numbers: ClassVar[bool] = True
     #: The reaction to a failure of this hook: end the run, or, for an observer, continue without it.
     on_error: Literal["raise", "disable"] = "raise"
-    #: The share of the training time that this hook may take, such as `5%` or 0.05, and the reaction if it takes more:
-    #: a warning, or, for an observer, a warning and a larger interval (`throttle`).
+    #: The share of the training time that this hook may take, such as `5%` or 0.05. More is reported.
     budget: ClassVar[str | float | None] = None
-    budget_action: ClassVar[Literal["warn", "throttle"] | None] = None
     #: The processes that this hook runs in, if there are several: all of them, or only the main one. A hook of the main
     #: process cannot exchange anything with the others.
     ranks: Literal["all", "main"] = "all"
