@@ -86,12 +86,14 @@ def _default_target(folders: Sequence[Path], data: dict[str, Any]) -> Path:
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """Return the runs in a folder of runs. A run, and a folder of another program, stand for themselves."""
+    """Return the runs in a folder, which may be one itself, of hookline or of another program."""
+    from hookline.report.foreign import find_other_runs
     from hookline.report.gather import is_own
     from hookline.report.live.folder import find_runs
 
-    inside = [] if is_own(folder) else [run for run in find_runs(folder) if is_own(run)]
-    return inside or [folder]
+    if is_own(folder):
+        return [folder]
+    return [run for run in find_runs(folder) if is_own(run)] or find_other_runs(folder) or [folder]
 
 
 def _without_pages(folders: Sequence[Path]) -> Sequence[Path]:

@@ -17,6 +17,7 @@ from hookline.common.escape import escaped
 from hookline.common.numbers import as_number
 from hookline.common.studies import without_password
 from hookline.sweeps.space import text
+from hookline.sweeps.trials import last_step
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -77,7 +78,7 @@ class Screen:
             "complete": value,
             "pruned": f"pruned, {value}",
             "failed": f"failed (exit code {outcome.exit_code}): {outcome.reason}",
-            "unfinished": "saved, to be continued",
+            "unfinished": "saved, to be continued" if last_step(job.folder) >= 0 else "nothing saved, to be repeated",
         }[outcome.state]
         if outcome.value is not None and self.settings.monitor.better(outcome.value, self._best):
             self._best = outcome.value

@@ -17,6 +17,7 @@ from typing import Any, cast
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from hookline.common import rng
+from hookline.common.torch_private import LOADER_IS_FIXED
 from hookline.data.loader import ResumableLoader, mix
 
 log = logging.getLogger("hookline")
@@ -116,8 +117,8 @@ def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
         return loader
     if type(loader) is not DataLoader or not is_plain(loader):
         return None
-    if not getattr(loader, "_DataLoader__initialized", True):  # the way to end torch's persistent workers by hand
-        loader._DataLoader__initialized = True
+    if not getattr(loader, LOADER_IS_FIXED, True):  # the way to end torch's persistent workers by hand
+        setattr(loader, LOADER_IS_FIXED, True)
         _twins.pop(loader, None)
     if loader not in _twins:
         batches = cast("BatchSampler", loader.batch_sampler)

@@ -29,6 +29,11 @@ def accuracy(preds: Tensor, target: Tensor) -> Tensor:
     >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1])).item()
     0.5
     """
+    if not isinstance(preds, Tensor):
+        raise HooklineError(
+            f"accuracy needs a tensor of outputs, but the predictions of the step are a {type(preds).__name__}; write "
+            "a step that returns (preds, target)"
+        )
     return (preds.argmax(dim=-1) == target).float().mean()
 
 

@@ -66,7 +66,7 @@ def _refuse_non_finite(training: Training, losses: list[float], done: int, since
             error = bad_loss(
                 loss, f"{where}{rank}", f"the learning rate, the data and the precision, {training.host.hints.nan}"
             )
-            error.is_placed = True
+            error.is_placed, error.step = True, iteration
             raise error
 
 

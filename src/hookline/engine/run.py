@@ -158,7 +158,13 @@ class Run(Host):
     @property
     def max_iters(self) -> int | None:
         """Return how many iterations there will be, if that is known."""
-        return self.loop_given.total_iters if self.loop_given is not None else None
+        loop, at = self.loop_given, self.position
+        length = loop.length if loop is not None and loop.by_epoch else None
+        if loop is None or length is None:
+            return None if loop is None else loop.total_iters
+        # In a resumed run, earlier epochs may have had another number of batches.
+        later = (loop.max_epochs or 0) - at.epoch - 1
+        return at.iter + (max(length - at.batch, 0) + later * length if later >= 0 else 0)
 
     @property
     def max_passes(self) -> int | None:

@@ -140,19 +140,21 @@ class CheckInvalidLossHook(Hook):
         scaled = any(optim.scaler is not None for optim in runner.optims.values())
         if bad is None or (scaled and self.policy != "raise"):
             return
-        self._fail(f"{bad}, and training used it before this check; set interval: 1 to find it in time")
+        self._fail(bad, f"{bad}, and training used it before this check; set interval: 1 to find it in time")
 
     def _act(self, runner: Runner, loss: Loss) -> None:
         odd = find_non_finite(dict(runner.model.named_parameters()), ())
         if odd:
             self._fail(
+                loss,
                 f"{loss}, because the model's {odd[0]} became NaN in an earlier step, although the loss of that step "
-                "was finite; autograd's anomaly detection shows the line that such a gradient comes from"
+                "was finite; autograd's anomaly detection shows the line that such a gradient comes from",
             )
         if self.policy == "raise":
             self._fail(
+                loss,
                 f"{loss}; the optimizer step was not taken, so the weights are unchanged. Check the learning rate, the "
-                "data and the precision, or skip such batches with policy: skip"
+                "data and the precision, or skip such batches with policy: skip",
             )
         if self.policy == "skip":
             self._count(runner, loss)
@@ -167,8 +169,9 @@ class CheckInvalidLossHook(Hook):
         self.in_a_row = self.in_a_row + 1 if follows else 1
         if self.in_a_row > self.max_skips:
             self._fail(
+                loss,
                 f"{loss}, after {self.max_skips} skipped batch{'es' * (self.max_skips > 1)} in a row (max_skips). "
-                "Check the learning rate, the data and the precision"
+                "Check the learning rate, the data and the precision",
             )
         self.skipped += 1
         self.skipped_at = loss.iteration
@@ -179,8 +182,10 @@ class CheckInvalidLossHook(Hook):
         else:
             runner.terminal.detail(partial(str, line))
 
-    def _fail(self, message: str) -> NoReturn:
-        raise NumericsError(f"CheckInvalidLossHook: {message}")
+    def _fail(self, loss: Loss, message: str) -> NoReturn:
+        error = NumericsError(f"CheckInvalidLossHook: {message}")
+        error.step = loss.iteration
+        raise error
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of skipped batches."""

@@ -182,7 +182,6 @@ class Optim:
         for scheduled in self.schedulers:
             scheduled.warmup = warmup
             if scheduled.when is None:
-                scheduled.by_default = True
                 at_val = isinstance(scheduled.scheduler, ReduceLROnPlateau) or takes_metrics(scheduled.scheduler)
                 scheduled.when = "val" if at_val else getattr(scheduled.scheduler, "default_when", None) or unit
 

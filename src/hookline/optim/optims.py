@@ -50,7 +50,9 @@ class Optims(dict[str, Optim], Windows):
         raise ConfigError(f"optim must be an Optim, a torch optimizer, or a dict of them, not {given!r}")
 
     def __missing__(self, name: str) -> Optim:
-        raise HooklineError(f"unknown optim '{name}'; {did_you_mean(name, self)}")
+        if SOLE in self:
+            raise HooklineError(f"unknown optim {name!r}: this run has one optim, without a name; use runner.optim")
+        raise HooklineError(f"unknown optim {name!r}; {did_you_mean(str(name), self)}")
 
     # -- looking
 

@@ -22,7 +22,6 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.common import forks
-from hookline.common.memory import resident
 from hookline.errors import HookError, blame
 from hookline.plan.costs import Cost, Measuring
 from hookline.plan.matching import ENDS_EPOCH, counter_source, returns_something
@@ -70,11 +69,7 @@ class Call:
 
     def is_timed(self, measuring: Measuring) -> bool:
         """Return whether its calls are timed in this mode."""
-        return measuring in ("all", "memory") or (measuring == "rare" and not self.is_frequent)
-
-    def is_sized(self, measuring: Measuring) -> bool:
-        """Return whether the memory is read around its calls in this mode. That takes longer than reading the clock."""
-        return measuring == "memory" or (measuring != "none" and self.point.counts in (None, "epoch", "validation"))
+        return measuring == "all" or (measuring == "rare" and not self.is_frequent)
 
     @property
     def where(self) -> str:
@@ -192,7 +187,7 @@ def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none", ledger
         for number, call in group:
             source = [f"{f'with hl_calls[{number}].shield(): ' * call.is_shielded}hl_method{number}({call.passed})"]
             if ledger is not None and call.is_timed(measuring):
-                source = _timed_source(source, number, call.is_sized(measuring), traced)
+                source = _timed_source(source, number, traced)
             body += [f"hl_n = {number}"] * (number > 0)
             body += [f"if {call.due}:", *_indented(source)] if call.due else source
         lines += _indented(_guarded(body, [call for _, call in group], state), 2)
@@ -206,7 +201,7 @@ def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none", ledger
         if returns_something(call.method):
             names[f"hl_method{number}"] = _checked_once(call, names, f"hl_method{number}")
     names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_clock": time.perf_counter}
-    names |= {"hl_compile_point": compile_point, "hl_ledger": ledger, "hl_resident": resident, "hl_next_due": next_due}
+    names |= {"hl_compile_point": compile_point, "hl_ledger": ledger, "hl_next_due": next_due}
     names |= state
     exec(compile_text("\n".join(lines) + "\n", point.name), names)
     compiled: PointCall = names[point.name]
@@ -272,14 +267,12 @@ def next_due(count: int, intervals: tuple[int, ...]) -> int:
     return min(count - count % interval + interval for interval in intervals)
 
 
-def _timed_source(body: list[str], number: int, sized: bool, traced: bool) -> list[str]:
-    """Return the lines of a call that is timed, and around which the memory is read if it is `sized`."""
+def _timed_source(body: list[str], number: int, traced: bool) -> list[str]:
+    """Return the lines of a call that is timed."""
     cost = f"hl_calls[{number}].cost"
-    before = ["hl_size = hl_resident()"] * sized
-    after = [f"{cost}.grow(hl_resident() - hl_size)"] * sized
-    after += [f"hl_ledger.trace.add_call(hl_calls[{number}], hl_began)"] * traced
+    after = [f"hl_ledger.trace.add_call(hl_calls[{number}], hl_began)"] * traced
     begin = "hl_outer, hl_ledger.inside, hl_began = hl_ledger.inside, 0.0, hl_clock()"
-    return [*before, begin, *body, f"hl_ledger.end({cost}, hl_outer, hl_began)", *after]
+    return [begin, *body, f"hl_ledger.end({cost}, hl_outer, hl_began)", *after]
 
 
 @lru_cache(maxsize=100)  # for many hooks, compiling takes long, and the text is often the same in all modes

@@ -1,7 +1,8 @@
-"""The cost of one thing that a run does again and again: calls, seconds, and the growth of memory."""
+"""The cost of one thing that a run does again and again: calls and seconds."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,9 +10,11 @@ from typing import Literal
 # no divisor in common with the intervals that people choose, so the sample does not miss a hook that works every 10
 # iterations.
 PERIOD, FIRST = 31, 1
+#: A call that took this many times as long as the others is unusual.
+FAR = 4.0
 
-# The calls that are timed: none, those that happen now and then, or all; `memory` also reads the memory around them.
-Measuring = Literal["none", "rare", "all", "memory"]
+# The calls that are timed: none, those that happen now and then, or all.
+Measuring = Literal["none", "rare", "all"]
 
 
 @dataclass(eq=False, slots=True)
@@ -21,17 +24,13 @@ class Cost:
     calls: int = 0
     seconds: float = 0.0
     longest: float = 0.0
-    #: The calls around which memory was read, the bytes by which it grew in them, and the most of one call.
-    sized: int = 0
-    grown: int = 0
-    grown_most: int = 0
     #: Estimates for the time before the current measuring began.
     calls_before: float = 0.0
     seconds_before: float = 0.0
 
     def reset(self) -> None:
         """Forget everything, at the beginning of a session."""
-        self.calls = self.sized = self.grown = self.grown_most = 0
+        self.calls = 0
         self.seconds = self.longest = self.calls_before = self.seconds_before = 0.0
 
     def add(self, seconds: float) -> None:
@@ -40,12 +39,6 @@ class Cost:
         self.seconds += seconds
         if seconds > self.longest:
             self.longest = seconds
-
-    def grow(self, size: int) -> None:
-        """Add the growth of memory in one call."""
-        self.sized += 1
-        self.grown += size
-        self.grown_most = max(self.grown_most, size)
 
     def settle(self, scale: float) -> None:
         """Turn the measurements so far into an estimate, before measuring in another way."""
@@ -59,11 +52,20 @@ class Cost:
         `stretch` multiplies the estimate for the time before. It is 1 if something was measured since.
         """
         calls = self.calls_before * stretch + self.calls * scale
-        grown: float = self.grown
-        if self.sized > 1:  # the largest growth may have happened once, as with a buffer; the others are typical
-            grown = self.grown_most + (self.grown - self.grown_most) / (self.sized - 1) * max(calls - 1, 1)
-        seconds = self.seconds_before * stretch + self.seconds * scale
-        return Total(round(calls), seconds, self.longest, round(grown))
+        seconds = self.seconds_before * stretch + self._seconds_of(self.calls * scale)
+        return Total(round(calls), seconds, self.longest, self.calls)
+
+    def _seconds_of(self, calls: float) -> float:
+        """Return the seconds of this many calls, estimated from the measured ones.
+
+        One call that took longer than all others together, and far longer than each, is no sign of more such calls: it
+        may have been an import.
+        """
+        others = self.seconds - self.longest
+        usual = others / (self.calls - 1) if self.calls > 1 else math.inf
+        if self.longest > max(others, FAR * usual) and not self.calls_before:
+            return self.longest + usual * (calls - 1)
+        return self.seconds / self.calls * calls if self.calls else 0.0
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,15 @@ class Total:
     calls: int = 0
     seconds: float = 0.0
     longest: float = 0.0
-    #: The bytes by which the process grew in the calls.
-    grown: int = 0
+    #: How many of the calls were measured.
+    measured: int = 0
 
     def __add__(self, other: Total) -> Total:
         return Total(
             self.calls + other.calls,
             self.seconds + other.seconds,
             max(self.longest, other.longest),
-            self.grown + other.grown,
+            self.measured + other.measured,
         )
 
     @property
@@ -91,4 +93,5 @@ class Total:
 
     def to_dict(self) -> dict[str, float]:
         """Return the cost as plain data."""
-        return {"calls": self.calls, "seconds": self.seconds, "mean": self.mean, "longest": self.longest}
+        times = {"seconds": self.seconds, "mean": self.mean, "longest": self.longest}
+        return {"calls": self.calls, "measured": self.measured, **times}

@@ -15,6 +15,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HookError, did_you_mean, nearest
+from hookline.plan.known_elsewhere import ARGUMENTS_ELSEWHERE
 from hookline.plan.sources import source_of
 
 if TYPE_CHECKING:
@@ -97,8 +98,7 @@ def _passed_source(point: Point, method: Callable[..., Any], place: Place, undec
         elif parameter.kind is inspect.Parameter.VAR_POSITIONAL or _keeps_default(parameter, given, named):
             continue
         elif parameter.name not in given:
-            hint = did_you_mean(parameter.name, given) if given else "its only argument is the runner"
-            raise HookError(f"{place}: {point} has no argument '{parameter.name}'; {hint}")
+            raise HookError(f"{place}: {point} has no argument '{parameter.name}'; {_hint(parameter.name, given)}")
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise HookError(
                 f"{place}: '{parameter.name}' is positional-only, so it cannot be passed by name; move it after the '/'"
@@ -106,6 +106,14 @@ def _passed_source(point: Point, method: Callable[..., Any], place: Place, undec
         else:
             passed.append(f"{parameter.name}={given[parameter.name]}")
     return passed
+
+
+def _hint(name: str, given: Mapping[str, str]) -> str:
+    """Return the end of the message about an argument that the point does not provide."""
+    meant = ARGUMENTS_ELSEWHERE.get(name)
+    if meant in given:
+        return f"did you mean '{meant}'?"
+    return did_you_mean(name, given) if given else "its only argument is the runner"
 
 
 def _keeps_default(parameter: inspect.Parameter, given: Mapping[str, str], named: list[str]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hookline.common.files import regular
 from hookline.common.numbers import is_finite
+from hookline.report.downsample import rounded
 
 NAME = "hooks.json"
 #: The largest file that is read, in bytes.
@@ -36,7 +37,7 @@ def read_costs(folder: Path) -> dict[str, Any] | None:
 def _hook(found: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: str(found.get(name, "")) for name in ("name", "role")},
-        **{name: _number(found.get(name)) for name in ("priority", "seconds", "share", "throttled")},
+        **{name: _number(found.get(name)) for name in ("priority", "seconds", "share")},
         "budget": found.get("budget") if isinstance(found.get("budget"), (str, int)) else _number(found.get("budget")),
         "points": _numbers_by_name(found.get("points")),
         "memory": _numbers(found.get("memory")),
@@ -64,6 +65,7 @@ def _finite(text: str) -> float | None:
 
 
 def _number(value: Any) -> float | int | None:
-    """Return a finite number unchanged; None for anything else."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and is_finite(value) else None
+    """Return a finite number, with as many digits as a page shows; None for anything else."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not is_finite(value):
+        return None
+    return rounded(value) if isinstance(value, float) else value

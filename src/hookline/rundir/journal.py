@@ -14,6 +14,7 @@
     failure      text
     end          code (the exit code of the command line)
 
+A failure and its end are at the step whose loss was bad, if it was one. It may be noticed some steps later.
 Only the main process of a run writes it. A resumed run appends to it. After the last `start`, a run that has ended has
 an `end`. A run without one is running, or was killed: see `hookline.rundir.states`.
 """
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from hookline.common import forks
+from hookline.common.escape import hidden
 from hookline.common.files import owned, regular
 from hookline.common.numbers import is_finite
 
@@ -211,6 +213,7 @@ def last_session(events: list[Event]) -> list[Event]:
 def _bounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _bounded(entry) for key, entry in value.items()}
+    value = hidden(value) if isinstance(value, str) else value
     return value[: LONGEST - 1] + "…" if isinstance(value, str) and len(value) > LONGEST else value
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from hookline.checkpoint import folders
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import damage, read_note
+from hookline.common.environment import shown
 from hookline.common.files import real_path, regular
 from hookline.common.monitor import monitor
 from hookline.errors import MOST_NAMES, ConfigError, HooklineError, StorageError, did_you_mean
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 # Any of these files shows that a folder holds a run. A config alone does not: it may belong to a project.
 RUN_FILES = (RECORDS, LOG, PLAN, "last_checkpoint")
+#: The most characters of a plan.
+LONGEST_PLAN = 4_000_000
 # In an error about a folder, this many entries of it are looked at.
 MOST_ENTRIES = 1000
 
@@ -99,7 +102,7 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Return the resolved config as plain data."""
+        """Return the resolved config as plain data. Environment variables stay references: `${oc.env:NAME}`."""
         from hookline.common.yaml_file import read
 
         if not self.has_config:
@@ -107,8 +110,9 @@ class Run:
                 f"{self.path} has no {CONFIG}: the run was created in Python; to record a config, pass "
                 "Runner(config=...)"
             )
-        self._text(CONFIG)  # a file that cannot be opened is an error of the storage, not of the config
-        return read(self.path / CONFIG)
+        self._text(CONFIG, 0)  # a file that cannot be opened is an error of the storage, not of the config
+        data: dict[str, Any] = shown(read(self.path / CONFIG))
+        return data
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -123,7 +127,10 @@ class Run:
     @cached_property
     def plan(self) -> str:
         """Return the text of plan.txt: which hooks ran at which points."""
-        return self._text(PLAN)
+        text = self._text(PLAN, LONGEST_PLAN + 1)
+        if len(text) > LONGEST_PLAN:
+            raise StorageError(f"{self.path / PLAN} has more than {LONGEST_PLAN:,} characters; this is not a plan")
+        return text
 
     @cached_property
     def log(self) -> list[str]:
@@ -165,10 +172,11 @@ class Run:
         steps, values = self.metrics.series(metric)
         return Result(float(values[-1]), int(steps[-1]))
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str, most: int = -1) -> str:
+        """Return the text of a file, or as much of it."""
         try:
             with open(self.path / name, encoding="utf-8", errors="replace", opener=regular) as file:
-                return file.read()
+                return file.read(most)
         except OSError as error:
             raise StorageError(f"{self.path / name} cannot be read: {error.strerror or error}") from error
 

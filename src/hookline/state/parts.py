@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
-from hookline.common.checks import is_finite
+from hookline.common.checks import is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
 from hookline.data.batches import is_malformed
@@ -205,7 +205,7 @@ class SchedulersPart(RunnerPart):
             saved, where = optims.share_of(name, state), f"['{name}']" if name else ""
             for number, (scheduled, own) in enumerate(zip(optim.schedulers, saved or (), strict=False)):
                 expected = scheduled.scheduler.state_dict()
-                if retiming.malformed(scheduled.scheduler, own):
+                if retiming.malformed(own):
                     odd.append(f"{where}[{number}]['retiming']")
                 odd += [
                     f"{where}[{number}]['{key}'] (missing)" for key in COUNTERS if key in expected and key not in own
@@ -366,11 +366,6 @@ def malformed_position(state: Any) -> list[str]:
     odd += ["usual_weight"] * ("usual_weight" not in odd and not (is_finite(usual) and usual >= 0))
     missing = [f"['{name}'] (missing)" for name in ("epoch", "iter", "batch") if name not in state]
     return [*(f"['{name}']" for name in odd), *missing]
-
-
-def is_count(value: Any) -> bool:
-    """Return whether a value can be a counter. A larger one could not be recorded."""
-    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _fits_scaler(saved: Any, own: float) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from hookline.common.torch_private import compiled_from
 from hookline.errors import ConfigError, did_you_mean
 from hookline.strategies.base import NOTHING, unwrap
 from hookline.strategies.processes import TIMEOUT, Processes
@@ -164,7 +165,8 @@ class Accelerate(Processes):
 
     def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
         """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
-        inner = getattr(wrapped, "_orig_mod", wrapped)  # accelerate compiles the model after wrapping it
+        compiled = compiled_from(wrapped)  # accelerate compiles the model after wrapping it
+        inner = wrapped if compiled is None else compiled
         return nullcontext(inner.module if isinstance(inner, DistributedDataParallel) else wrapped)
 
     def _create(self, device: torch.device) -> Accelerator:

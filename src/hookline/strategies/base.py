@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from hookline.checkpoint import store
+from hookline.common.torch_private import compiled_from
 from hookline.errors import ConfigError
 from hookline.record.history import Extreme, Weighted
 
@@ -246,14 +246,20 @@ class Strategy:
 
     def write_checkpoint(self, checkpoint: dict[str, Any], path: Path, note: Note) -> str:
         """Write a checkpoint completely or not at all, in all processes that write, and return its SHA-256."""
+        from hookline.checkpoint import store
+
         return store.write(checkpoint, path, note)
 
     def verify_checkpoint(self, path: Path) -> None:
         """Read back what `write_checkpoint` wrote, and refuse it if the bytes differ."""
+        from hookline.checkpoint import store
+
         store.verify(path)
 
     def read_checkpoint(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
         """Read a checkpoint, or as much of it as this process needs; see `store.read`."""
+        from hookline.checkpoint import store
+
         return store.read(path, sealed=sealed, verified=verified)
 
     # -- the end
@@ -267,8 +273,8 @@ def unwrap(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, (DistributedDataParallel, DataParallel)):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner  # compiled; an isinstance test would import torch's compiler, which takes seconds
+        elif isinstance(inner := compiled_from(model), nn.Module):
+            model = inner
         else:
             return model
 

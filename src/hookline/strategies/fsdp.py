@@ -19,6 +19,7 @@ from hookline.checkpoint import shards, store
 from hookline.checkpoint.compatibility import with_versions
 from hookline.common.checks import check_choice, check_int
 from hookline.common.sharding import is_sharded, local_part, part_like
+from hookline.common.torch_private import find_root, parameter_groups, reduce_kept_gradients, whole_parameter
 from hookline.errors import ConfigError, DistributedError, StorageError
 from hookline.strategies.base import NOTHING, unwrap
 from hookline.strategies.group import Failure
@@ -226,15 +227,15 @@ class FSDP(Processes):
         """Reduce the whole gradients that are kept, as the end of a backward pass does."""
         inner = unwrap(model)
         if isinstance(inner, FSDPModule):
-            inner._get_fsdp_state()._root_post_backward_final_callback()
+            reduce_kept_gradients(inner)
 
     def drop_gradients(self, model: nn.Module) -> None:
         """Drop the whole gradients that are kept."""
         for group in _groups(model):
             for parameter in group.fsdp_params:
                 parameter.unsharded_accumulated_grad = None
-                if hasattr(parameter, "_unsharded_param"):
-                    parameter._unsharded_param.grad = None
+                if (whole := whole_parameter(parameter)) is not None:
+                    whole.grad = None
 
     def norm(self, tensors: list[Tensor], norm_type: float = 2.0) -> Tensor:
         """Return the norm of all tensors together, which is the norm of the processes' norms."""
@@ -336,12 +337,10 @@ def _groups(model: nn.Module) -> Iterator[Any]:
     """Yield the groups of parameters that are gathered together, after torch has found out which unit is the root."""
     inner = unwrap(model)
     if isinstance(inner, FSDPModule):
-        inner._get_fsdp_state()._lazy_init()
+        find_root(inner)
     for module in inner.modules():
         if isinstance(module, FSDPModule):
-            state: Any = module._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None)  # torch before 2.9 has one
-            yield from [state._fsdp_param_group] if groups is None else groups
+            yield from parameter_groups(module)
 
 
 def _point(optimizer: Optimizer, sharded: Mapping[Tensor, Tensor]) -> None:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from hookline.common.torch_private import default_store, world
 from hookline.errors import DistributedError, described, exit_code_of
 from hookline.strategies.watch import Locate, Watch
 
@@ -125,7 +126,7 @@ class Group:
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         c10d = distributed.distributed_c10d
-        self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
+        self._store = c10d.PrefixStore(f"hookline/{attempt}", default_store())
         self._connections |= self._find_links() if _opened is None else _opened
         self._joined = True
         # Processes that multiprocessing starts, as hookline.launch does, do not call the functions of atexit.
@@ -138,7 +139,7 @@ class Group:
         Each group of gloo has threads that wake up again and again, and connections to all other processes.
         """
         made = _made.get((purpose, timeout))
-        if made is None or made.group not in distributed.distributed_c10d._world.pg_map:  # somebody has destroyed it
+        if made is None or made.group not in world().pg_map:  # somebody has destroyed it
             before = _sockets()
             group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
             made = _made[purpose, timeout] = Made(group, set(_sockets()) - set(before))
@@ -353,8 +354,8 @@ def is_lost_connection(error: BaseException) -> bool:
 @contextmanager
 def without_collectives(who: str) -> Iterator[None]:
     """Let an exchange with other processes raise an error inside, because only one process is there."""
-    world = distributed.distributed_c10d._world
-    default, world.default_pg = world.default_pg, None
+    groups = world()
+    default, groups.default_pg = groups.default_pg, None
     try:
         yield
     except ValueError as error:
@@ -365,7 +366,7 @@ def without_collectives(who: str) -> Iterator[None]:
             ) from error
         raise
     finally:
-        world.default_pg = default
+        groups.default_pg = default
 
 
 def _ends(number: int) -> tuple[str, str]:
