@@ -68,6 +68,32 @@ def seen(runner: Runner) -> dict[str, Any]:
     }
 
 
+def by_tokens(folder: str, accumulate: int = 1, said: bool = False) -> dict[str, Any]:
+    """Train with batches that count by their tokens: a sample of class c has 1 + c of them."""
+
+    def tokens(batch: list[Tensor]) -> Tensor:
+        return (1 + batch[1]).sum()
+
+    def loss_of(model: nn.Module, batch: list[Tensor]) -> Tensor:
+        each = nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        return (each * (1 + batch[1])).sum() / tokens(batch)
+
+    def own(model: nn.Module, batch: list[Tensor], optim: Any) -> dict[str, Tensor]:
+        optim.weigh(tokens(batch))
+        loss = loss_of(model, batch)
+        optim.update(loss)
+        return {"loss": loss}
+
+    runner = build(folder, samples=50, accumulate=accumulate)
+    loader, weigh = runner.train_loop.dataloader, None if said else tokens
+    runner._host.replace_training(TrainLoop(loader, own if said else loss_of, max_epochs=3, weigh=weigh))
+    runner.val_loops[""] = EvalLoop(loader, loss=loss_of, weigh=tokens)
+    found: list[float] = []
+    runner.on("after_val_epoch")(lambda runner, metrics: found.append(metrics["loss"]))
+    runner.train()
+    return seen(runner) | {"losses": found}
+
+
 def train(
     folder: str, samples: int = 50, accumulate: int = 1, epochs: int = 3, resume: bool = False, **parts: Any
 ) -> dict[str, Any]:

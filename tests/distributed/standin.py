@@ -16,7 +16,8 @@ from types import FrameType
 from typing import NoReturn
 
 from hookline.common import launched
-from hookline.launching import Options, run
+from hookline.launching.elastic import run
+from hookline.launching.options import Options
 
 RANK = int(os.environ.get("RANK", "0"))
 FIRST = os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"

@@ -63,6 +63,16 @@ def test_an_accumulation_window_is_the_same_in_two_processes_even_if_its_last_ba
         assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
 
 
+@pytest.mark.parametrize("said", [False, True])
+def test_batches_that_count_by_tokens_train_two_processes_as_one(tmp_path: Path, said: bool) -> None:
+    whole = run("by_tokens", tmp_path / "whole", 1, said, nproc=0)
+    for accumulate in (1, 2):
+        two = run("by_tokens", tmp_path / f"two-{accumulate}", accumulate, said)
+        assert (whole.code, two.code) == (0, 0), two.output
+        assert apart(two.ranks[0]["weights"], whole.ranks[0]["weights"]) < 1e-6
+        assert two.ranks[1]["losses"] == pytest.approx(whole.ranks[0]["losses"], abs=1e-6)
+
+
 def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_back(tmp_path: Path) -> None:
     straight = run("train", tmp_path / "straight", 48, 1, 3)
     for epochs, nproc in ((1, 2), (2, 0), (3, 2)):

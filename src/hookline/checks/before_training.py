@@ -10,6 +10,7 @@ from hookline.checks.optimizers import check_optims
 from hookline.checks.processes import compare_processes
 from hookline.checks.reach import report_unreached
 from hookline.checks.schedules import check_schedules
+from hookline.common.checks import check_workers
 from hookline.data.batches import is_empty
 from hookline.errors import DataError
 from hookline.state.hook_states import check_states_can_be_saved
@@ -34,8 +35,11 @@ def check_before_training(run: Run) -> None:
     check_states_can_be_saved(run.plan)
 
 
-def refuse_empty_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
-    """Refuse a loader that is known to have no batch."""
+def check_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
+    """Refuse a loader that is known to have no batch, or that has far too many workers."""
     for name, loop in found.items():
+        workers = getattr(loop.dataloader, "num_workers", None)
+        if isinstance(workers, int):
+            check_workers(workers, f"the loader of '{name}': ")
         if is_empty(loop.dataloader):
             raise DataError(f"the loader of '{name}' is empty: it has no batch")

@@ -198,11 +198,11 @@ class CheckpointHook(Hook):
     def saved_as_best(self, runner: Runner) -> list[BestCheckpoint]:
         """Return the best value and its file for each metric of `save_best`."""
         folder = self.checkpoint_folder(runner)
+        # The loop may add or take back an entry meanwhile, so each list is read once.
+        tops = [(best.monitor, best.kept[:1]) for best in list(self.best.values())]
         return [
-            BestCheckpoint(best.monitor, best.top[0], folder / best.top[1])
-            if best.kept
-            else BestCheckpoint(best.monitor, None, None)
-            for best in self.best.values()
+            BestCheckpoint(monitor, top[0][0], folder / top[0][1]) if top else BestCheckpoint(monitor, None, None)
+            for monitor, top in tops
         ]
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hookline.errors import blame
 from hookline.plan.entry import is_custom
 from hookline.state import hook_states
 from hookline.state.contents import HostPart
-from hookline.state.parts import RunnerPart, is_count
+from hookline.state.parts import RunnerPart
 
 
 class HubPart(RunnerPart):
@@ -50,7 +50,8 @@ class HubPart(RunnerPart):
 
 def _is_history(saved: Any) -> bool:
     """Return whether a saved history has numbers, and says how many of them are new."""
-    if not isinstance(saved, dict) or not is_count(saved.get("fresh")):
+    fresh = saved.get("fresh") if isinstance(saved, dict) else None
+    if type(fresh) is not int or fresh < 0:
         return False
     values, weights = saved.get("values"), saved.get("weights", {})
     if isinstance(values, Tensor):

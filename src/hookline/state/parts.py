@@ -21,9 +21,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
-from hookline.common.checks import is_finite
+from hookline.common.checks import is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
+from hookline.data.batches import is_malformed
 from hookline.errors import ConfigError
 from hookline.optim import retiming
 from hookline.optim.hyperparameters import out_of_limits
@@ -202,7 +203,7 @@ class SchedulersPart(RunnerPart):
             saved, where = optims.share_of(name, state), f"['{name}']" if name else ""
             for number, (scheduled, own) in enumerate(zip(optim.schedulers, saved or (), strict=False)):
                 expected = scheduled.scheduler.state_dict()
-                if retiming.malformed(scheduled.scheduler, own):
+                if retiming.malformed(own):
                     odd.append(f"{where}[{number}]['retiming']")
                 odd += [
                     f"{where}[{number}]['{key}'] (missing)" for key in COUNTERS if key in expected and key not in own
@@ -269,12 +270,15 @@ class PositionPart(RunnerPart, CountersPart):
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
+        if data := runner.loading.replaced_data():
+            state["data"] = data
         return state
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Move the run to the saved position."""
         runner = self._runner
         super().load_state_dict(state, checkpoint)
+        runner.loading.data = state.get("data", {})
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
@@ -283,6 +287,8 @@ class PositionPart(RunnerPart, CountersPart):
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
         odd, optims = super().malformed(state), self._runner.optims
+        if not odd and is_malformed(state.get("data", {})):
+            return ["['data']"]
         if odd or not optims:
             return odd
         if "updates" not in state:
@@ -296,7 +302,7 @@ class PositionPart(RunnerPart, CountersPart):
         """Check that the loader still has the batch that the run continues with, after the same samples."""
         length, batch = self._runner.train_loop.length, state.get("batch", 0)
         other = self._other_shares(state, checkpoint["meta"])
-        if other or length is None or batch <= length:
+        if other or length is None or batch <= length or state.get("data"):
             return other
         return [f"the data: the checkpoint is at batch {batch} of its epoch, but the loader now has only {length}"]
 
@@ -306,6 +312,8 @@ class PositionPart(RunnerPart, CountersPart):
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
         saved = f"the data: the checkpoint was saved by {processes(then['world_size'])} in the middle of an epoch"
+        if state.get("data"):
+            return [f"{saved}, after its data was replaced, so that many have to resume it"]
         if "windows" in state:
             return [f"{saved} and of an accumulation window, so that many have to resume it"]
         if then.get("batch_size") is None or now["batch_size"] is None:
@@ -352,13 +360,10 @@ def malformed_position(state: Any) -> list[str]:
     odd = [name for name, value in state.items() if name in known and type(value) is not type(known[name])]
     counts = ("epoch", "iter", "batch", "validations")
     odd += [name for name in counts if name not in odd and not is_count(state.get(name, 0))]
+    usual = state.get("usual_weight", 0.0)
+    odd += ["usual_weight"] * ("usual_weight" not in odd and not (is_finite(usual) and usual >= 0))
     missing = [f"['{name}'] (missing)" for name in ("epoch", "iter", "batch") if name not in state]
     return [*(f"['{name}']" for name in odd), *missing]
-
-
-def is_count(value: Any) -> bool:
-    """Return whether a value can be a counter. A larger one could not be recorded."""
-    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _fits_scaler(saved: Any, own: float) -> bool:

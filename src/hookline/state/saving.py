@@ -19,8 +19,8 @@ from hookline.common.checks import check_name
 from hookline.common.files import real_path
 from hookline.errors import StorageError, blame
 from hookline.run.save_request import SaveRequest
-from hookline.rundir import failures
-from hookline.state import lost_folders, snapshot
+from hookline.rundir import failures, ownership
+from hookline.state import snapshot
 from hookline.state.finite import check_weights_are_finite
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Saving:
 
     def _save(self, requests: list[SaveRequest]) -> None:
         host, began = self._host, time.perf_counter()
-        lost = host.strategy.on_main(lambda: lost_folders.find(host.folders))
+        lost = host.strategy.on_main(lambda: ownership.find_lost(host.folders))
         host.contents.check()
         self.finish_before_another()
         by_path: dict[Path, list[SaveRequest]] = {}
@@ -123,7 +123,7 @@ class Saving:
             later = partial(write, {parts: copied[str(parts)] for parts in taken}, by_path=beside)
             self._background.start(partial(self._write_beside, later, began))
         if lost:
-            raise lost_folders.error(lost, [path for path in by_path if path.exists()])
+            raise ownership.lost_error(lost, [path for path in by_path if path.exists()])
 
     def _on_writers(self, write: Callable[[], None]) -> None:
         """Write files in the processes that do so. The others wait for them, and know then what was saved."""
@@ -148,12 +148,12 @@ class Saving:
 
     def check_folders(self) -> None:
         """At the end of a run, report that its folder was deleted. The last state of a training is saved again."""
-        lost = self._host.strategy.on_main(lambda: lost_folders.find(self._host.folders))
+        lost = self._host.strategy.on_main(lambda: ownership.find_lost(self._host.folders))
         if lost and self._host.running == "train" and self._host.position.iter:
             self._host.requests.ask_save(SaveRequest(together=True))
             self.save()  # it raises the error
         if lost:
-            raise lost_folders.error(lost, [])
+            raise ownership.lost_error(lost, [])
 
     def path(self, request: SaveRequest = USUAL) -> Path:
         """Return where a requested checkpoint would be written now."""
@@ -296,7 +296,7 @@ class Saving:
 
     def is_saved(self) -> bool:
         """Return whether a checkpoint has the current state, and its folder was not deleted since."""
-        return self.saved_at == self._host.position.iter and not lost_folders.find(self._host.folders)
+        return self.saved_at == self._host.position.iter and not ownership.find_lost(self._host.folders)
 
     def is_saved_at_last(self) -> bool:
         """Wait for a save in the background, and return whether a checkpoint has the current state."""

@@ -20,6 +20,7 @@ from hookline.checkpoint.compatibility import misfits, separate_elements, shape_
 from hookline.checkpoint.shards import has_shards
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
+from hookline.common.torch_private import converts_entries
 from hookline.common.version import VERSION
 from hookline.errors import HookError, HooklineError, StorageError
 from hookline.plan.entry import is_custom
@@ -253,16 +254,10 @@ def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str, strategy
     """
     strategy, own = strategy or Single(), model.state_dict()
     same_shape = {name for name in own if name in state and shape_of(own[name]) == shape_of(state[name])}
-    converts = not strategy.checkpoints.are_sharded and any(map(_converts, model.modules()))
+    converts = not strategy.checkpoints.are_sharded and any(map(converts_entries, model.modules()))
     if own and not same_shape and not converts:
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
     given = {n: value for n, value in state.items() if n in same_shape or (converts and n not in own)}
     separate_elements(model)
     strategy.checkpoints.load_model(model, with_versions(given, state), strict=False)
     return misfits(model, state)
-
-
-def _converts(module: nn.Module) -> bool:
-    """Return whether a module may change the entries that it gets: it has its own loading, or a hook before it."""
-    hooks = getattr(module, "_load_state_dict_pre_hooks", None)
-    return bool(hooks) or type(module)._load_from_state_dict.__module__.partition(".")[0] != "torch"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from hookline.common.torch_private import compiled_from
 from hookline.errors import ConfigError, did_you_mean
 from hookline.strategies.base import unwrap
 from hookline.strategies.gradients import NOTHING, CopiedGradients
@@ -159,7 +160,8 @@ class Accelerate(Processes):
 
     def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
         """Return the model that an evaluation calls."""
-        inner = getattr(wrapped, "_orig_mod", wrapped)  # accelerate compiles the model after wrapping it
+        compiled = compiled_from(wrapped)  # accelerate compiles the model after wrapping it
+        inner = wrapped if compiled is None else compiled
         return inner.module if isinstance(inner, DistributedDataParallel) else wrapped
 
     def _create(self, device: torch.device) -> Accelerator:

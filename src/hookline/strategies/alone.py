@@ -8,18 +8,16 @@ from typing import Any
 
 from torch import distributed
 
+from hookline.common.torch_private import without_groups
 from hookline.errors import DistributedError
 
 
 @contextmanager
 def without_collectives(who: str) -> Iterator[None]:
     """Let an exchange with other processes raise an error inside, because only one process is there."""
-    c10d: Any = distributed.distributed_c10d
-    world, is_outside = c10d._world, c10d._rank_not_in_group
-    default, world.default_pg = world.default_pg, None
-    c10d._rank_not_in_group = _refuse_group  # every exchange of a group that is named asks this first
     try:
-        yield
+        with without_groups(_refuse_group):
+            yield
     except ValueError as error:
         if "Default process group has not been initialized" in str(error):
             raise DistributedError(
@@ -27,8 +25,6 @@ def without_collectives(who: str) -> Iterator[None]:
                 "others; set ranks = 'all', or use runner.rank and runner.world_size"
             ) from error
         raise
-    finally:
-        world.default_pg, c10d._rank_not_in_group = default, is_outside
 
 
 def _refuse_group(group: Any) -> bool:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from hookline.checkpoint import store
+from hookline.common.torch_private import compiled_from
 from hookline.errors import ConfigError
 from hookline.record.history import Extreme, Weighted
 from hookline.strategies.gradients import NOTHING, Gradients
@@ -167,10 +167,6 @@ class Strategy:
         """Return the sum of a tensor over all processes."""
         return value
 
-    def total(self, numbers: list[int]) -> list[int]:
-        """Return the sum of each number over all processes."""
-        return numbers
-
     def average(
         self,
         numbers: dict[str, float],
@@ -237,16 +233,22 @@ class Checkpoints:
 
     def write(self, checkpoint: dict[str, Any], path: Path, note: Note) -> str:
         """Write a checkpoint completely or not at all, in all processes that write, and return its SHA-256."""
+        from hookline.checkpoint import store
+
         return store.write(checkpoint, path, note)
 
     def verify(self, path: Path) -> None:
         """Read back what `write` wrote, and refuse it if the bytes differ."""
+        from hookline.checkpoint import store
+
         store.verify(path)
 
     # -- reading
 
     def read(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
         """Read a checkpoint, or as much of it as this process needs; see `store.read`."""
+        from hookline.checkpoint import store
+
         return store.read(path, sealed=sealed, verified=verified)
 
     def load_model(self, model: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -263,8 +265,8 @@ def unwrap(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, (DistributedDataParallel, DataParallel)):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner  # compiled; an isinstance test would import torch's compiler, which takes seconds
+        elif isinstance(inner := compiled_from(model), nn.Module):
+            model = inner
         else:
             return model
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from hookline.common.torch_private import default_store, world
 from hookline.errors import DistributedError, described, exit_code_of
 from hookline.strategies.alone import refuse_alone
 from hookline.strategies.connections import allow_connections, ends_of, sockets
@@ -127,7 +128,7 @@ class Group:
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         c10d = distributed.distributed_c10d
-        self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
+        self._store = c10d.PrefixStore(f"hookline/{attempt}", default_store())
         self._connections |= self._find_links() if _opened is None else _opened
         self._joined = True
         # Processes that multiprocessing starts, as hookline.launch does, do not call the functions of atexit.
@@ -140,7 +141,7 @@ class Group:
         Each group of gloo has threads that wake up again and again, and connections to all other processes.
         """
         made = _made.get((purpose, timeout))
-        if made is None or made.group not in distributed.distributed_c10d._world.pg_map:  # somebody has destroyed it
+        if made is None or made.group not in world().pg_map:  # somebody has destroyed it
             before = sockets()
             group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
             made = _made[purpose, timeout] = Made(group, set(sockets()) - set(before))

@@ -14,6 +14,7 @@ from torch import Tensor, distributed, nn
 
 from hookline.common import launched
 from hookline.common.checks import check_number
+from hookline.common.torch_private import buffers_of, unsaved_buffers_of
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
@@ -213,10 +214,6 @@ class Processes(Strategy):
         """Return the sum of a tensor over all processes."""
         return self.group.reduce(value, distributed.ReduceOp.SUM)
 
-    def total(self, numbers: list[int]) -> list[int]:
-        """Return the sum of each number over all processes."""
-        return self.reduce_sum(torch.tensor(numbers)).tolist()
-
     def average(
         self,
         numbers: dict[str, float],
@@ -242,8 +239,8 @@ class Processes(Strategy):
 def saved_buffers(model: nn.Module) -> Iterator[Tensor]:
     """Yield the buffers of a model that a checkpoint contains."""
     for module in model.modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None and name not in module._non_persistent_buffers_set:
+        for name, buffer in buffers_of(module).items():
+            if buffer is not None and name not in unsaved_buffers_of(module):
                 yield buffer
 
 

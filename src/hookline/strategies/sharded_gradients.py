@@ -11,6 +11,7 @@ from torch import Tensor, distributed
 from torch.distributed.fsdp import FSDPModule
 
 from hookline.common.sharding import is_sharded, local_part
+from hookline.common.torch_private import find_root, parameter_groups, reduce_kept_gradients, whole_parameter
 from hookline.strategies.base import unwrap
 from hookline.strategies.gradients import NOTHING, Gradients
 
@@ -34,15 +35,15 @@ class ShardedGradients(Gradients):
         """Reduce the whole gradients that are kept, as the end of a backward pass does."""
         inner = unwrap(model)
         if isinstance(inner, FSDPModule):
-            inner._get_fsdp_state()._root_post_backward_final_callback()
+            reduce_kept_gradients(inner)
 
     def drop(self, model: nn.Module) -> None:
         """Drop the whole gradients that are kept."""
         for group in groups_of(model):
             for parameter in group.fsdp_params:
                 parameter.unsharded_accumulated_grad = None
-                if hasattr(parameter, "_unsharded_param"):
-                    parameter._unsharded_param.grad = None
+                if (whole := whole_parameter(parameter)) is not None:
+                    whole.grad = None
 
     def norm(self, tensors: list[Tensor], norm_type: float = 2.0) -> Tensor:
         """Return the norm of all tensors together, which is the norm of the processes' norms."""
@@ -74,9 +75,7 @@ def groups_of(model: nn.Module) -> Iterator[Any]:
     """Yield the groups of parameters that are gathered together, after torch has found out which unit is the root."""
     inner = unwrap(model)
     if isinstance(inner, FSDPModule):
-        inner._get_fsdp_state()._lazy_init()
+        find_root(inner)
     for module in inner.modules():
         if isinstance(module, FSDPModule):
-            state: Any = module._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None)  # torch before 2.9 has one
-            yield from [state._fsdp_param_group] if groups is None else groups
+            yield from parameter_groups(module)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from torch import distributed
 
 from hookline.common.escape import escaped_message
+from hookline.common.torch_private import exchanges_of
 from hookline.strategies import stacks, stays
 from hookline.strategies.stays import Place, Stays
 
@@ -218,7 +219,7 @@ def exchanges() -> int:
     """Return how many exchanges this process has begun; 0 if the backend does not count them."""
     group: Any = distributed.group.WORLD
     with suppress(RuntimeError, AttributeError):
-        return int(group._get_sequence_number_for_group())
+        return exchanges_of(group)
     return 0
 
 

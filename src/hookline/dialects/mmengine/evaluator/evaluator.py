@@ -136,7 +136,7 @@ class EvaluatorMetrics(Metrics):
         for metric in self._evaluator.metrics:
             getattr(metric, "results", []).clear()
 
-    def update(self, outputs: Any, batch: Any, check: bool = False) -> None:
+    def update(self, outputs: Any, batch: Any, weight: float, check: bool = False) -> None:
         """Process the predictions for a batch. There are no functions to check."""
         self._evaluator.process(data_samples=outputs, data_batch=batch)
 
