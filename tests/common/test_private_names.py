@@ -75,7 +75,7 @@ TORCH: dict[str, Callable[[], Any]] = {
     "_DataLoader__initialized": lambda: DataLoader([1]),  # type: ignore[arg-type]  # a list is a data set
     "ExceptionWrapper": lambda: importlib.import_module("torch._utils"),
     "compute_local_shape_and_global_offset": lambda: importlib.import_module("torch.distributed.tensor._utils"),
-    **dict.fromkeys(("_world", "_get_default_store"), lambda: distributed_c10d),
+    **dict.fromkeys(("_world", "_get_default_store", "_rank_not_in_group"), lambda: distributed_c10d),
     "_get_sequence_number_for_group": lambda: ProcessGroup,
     "_get_fsdp_state": lambda: fsdp.FSDPModule,
     **dict.fromkeys(("_lazy_init", "_root_post_backward_final_callback"), STATE),
@@ -84,7 +84,7 @@ TORCH: dict[str, Callable[[], Any]] = {
 }
 #: Names that a class of hookline inherits, or that only one function of hookline needs.
 ELSEWHERE: dict[str, tuple[str, Callable[[], Any]]] = {
-    "_stop_heartbeats": ("launching/elastic.py", lambda: DynamicRendezvousHandler),
+    "_stop_heartbeats": ("launching/rendezvous.py", lambda: DynamicRendezvousHandler),
     **{
         name: ("launching/agent.py", lambda: LocalElasticAgent)
         for name in ("_rendezvous", "_start_workers", "_monitor_workers")
