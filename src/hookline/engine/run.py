@@ -21,7 +21,9 @@ from hookline.optim.refusals import CLOSURE_HINT
 from hookline.run.position import Span
 from hookline.rundir import origin
 from hookline.state import snapshot
+from hookline.state.groups import GroupsPart
 from hookline.state.host import Host, Verb
+from hookline.state.module_flags import ModulesPart
 
 if TYPE_CHECKING:
     import torch
@@ -227,6 +229,8 @@ class Run(Host):
         if verb == "train":
             self.optims.start_schedules(self.train_loop)
             self.note_what_is_asked()
+            if not self.loading.started:
+                self._note_built()
 
     def _new_training(self) -> Training:
         training = self.training_class(
@@ -238,6 +242,12 @@ class Run(Host):
     def _new_evaluation(self) -> Evaluation:
         is_due = self.train_loop.validation_due if self.has_training else _never
         return self.evaluation_class(self, self.compute, self.val_loops, self.test_loops, self.seed, is_due)
+
+    def _note_built(self) -> None:
+        """Remember the model and the optimizers as the script has built them, before hooks can change them."""
+        for part in self.parts.values():
+            if isinstance(part, (ModulesPart, GroupsPart)):
+                part.note_built()
 
     def note_what_is_asked(self) -> None:
         """Remember what this run was asked to do."""

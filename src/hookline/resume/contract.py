@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.resume.report import Resumption
     from hookline.state.host import Host
+
+log = logging.getLogger("hookline")
 
 
 class Contract:
@@ -140,6 +143,12 @@ class RunContract(Contract):
         runner = self._runner
         if runner.running != "train":
             compatibility.refuse_lacking(runner.model, checkpoint["state_dict"], path)
+        for each in compatibility.converted(runner.model.state_dict(), checkpoint["state_dict"]):
+            if each.is_lossy:
+                log.warning(
+                    "%s: %s of the model has %s, the file %s, so the numbers were changed",
+                    *(escaped(path), each, each.own, each.saved),
+                )
         left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path, runner.strategy)
         text = f"weights from {escaped(path)}" + (", except:" if left_out else "")
         runner.terminal.say("\n  ".join([text, *left_out]))

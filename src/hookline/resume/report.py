@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.checkpoint.compatibility import converted
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.files import storage_errors, write_text
@@ -25,6 +26,7 @@ from hookline.resume import apply
 from hookline.resume.compare import Difference, compare
 from hookline.resume.facts import initial_rates
 from hookline.state import snapshot
+from hookline.state.module_flags import MODULES, ModulesPart
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
@@ -104,15 +106,19 @@ def compare_with(
     """
     meta, position = checkpoint["meta"], checkpoint.get("position")
     position = position if isinstance(position, Mapping) else {}
-    then = {**meta, "states": checkpoint.get("hooks")}
+    then = {**meta, "states": checkpoint.get("hooks"), "modules": checkpoint.get(MODULES)}
     if "asked" not in meta:
         then |= older()
     now = host.facts()
+    if isinstance(part := host.parts.get(MODULES), ModulesPart):
+        now["built"] = part.built
+    weights = host.parts.get("state_dict")
+    dtypes = converted(weights.state_dict(), checkpoint["state_dict"]) if weights is not None else ()
     if not seed_is_chosen:
         then["seed"] = now.get("seed")
     epoch, done = position.get("epoch", 0), position.get("iter", 0)
     ends = is_over(epoch, done)
-    differences = compare(then, now, host.keep, mid_epoch=bool(position.get("batch")), ends=ends)
+    differences = compare(then, now, host.keep, mid_epoch=bool(position.get("batch")), ends=ends, dtypes=dtypes)
     return Resumption(
         path, epoch, done, differences, list(_unused(host, differences)), then, now, by_command=bool(host.command)
     )

@@ -5,6 +5,8 @@
     param_schedulers  the schedulers of the optim, or of several by name
     scaler            the gradient scaler, or several by name; only with fp16
     position          the counters of the loop, and the requests that survive a kill
+    modules           which parameters are frozen, and which modules are in evaluation mode
+    groups            the names of the parameters in each group, if a hook has changed the groups
     message_hub       histories and facts
     writers           the position of each writer in its records
     metric_states     metrics with a memory, by name
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
 
-from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
+from hookline.checkpoint.compatibility import converted, misfits, optimizer_misfits, processes, separate_elements
 from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.common.escape import escaped
@@ -34,7 +36,9 @@ from hookline.plan.plan import is_custom
 from hookline.run.position import Position
 from hookline.run.requests import Requests
 from hookline.state import hook_states
+from hookline.state.groups import GROUPS, GroupsPart
 from hookline.state.host import HostPart, Part
+from hookline.state.module_flags import MODULES, ModulesPart
 
 if TYPE_CHECKING:
     from hookline.data.batches import Batches
@@ -92,6 +96,8 @@ def parts_of(runner: Trained) -> dict[str, Part]:
         "scaler": ScalersPart(runner),
         "position": PositionPart(runner),
         "loader": LoaderPart(runner),
+        MODULES: ModulesPart(runner),
+        GROUPS: GroupsPart(runner),
         "message_hub": HubPart(runner),
         "writers": WritersPart(runner),
         "metric_states": MetricsPart(runner),
@@ -106,6 +112,10 @@ class RunnerPart(HostPart):
     @property
     def _runner(self) -> Trained:
         return self._host  # type: ignore[no-any-return]  # given to the constructor
+
+    @property
+    def _groups(self) -> GroupsPart:
+        return self._host.parts[GROUPS]  # type: ignore[no-any-return]  # one of the parts below
 
 
 def check_model_state(model: nn.Module) -> None:
@@ -140,8 +150,14 @@ class ModelPart(RunnerPart):
         return [] if isinstance(state, dict) else [""]
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Compare names and shapes."""
-        return misfits(self._runner.model, state)
+        """Compare names and shapes, and refuse weights whose numbers would change."""
+        model = self._runner.model
+        narrower = [each for each in converted(model.state_dict(), state) if each.is_lossy]
+        return misfits(model, state) + [
+            f"{each}: the model has {each.own}, the checkpoint {each.saved}, so the numbers would change; build the "
+            f"model with {each.saved}, or {self._host.weights_hint}"
+            for each in narrower
+        ]
 
 
 class OptimizersPart(RunnerPart):
@@ -162,7 +178,8 @@ class OptimizersPart(RunnerPart):
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
-            runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
+            with self._groups.as_saved(name, optim, checkpoint):
+                runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect groups with options of the kinds that the optimizers of this run have, and in their limits."""
@@ -191,7 +208,8 @@ class OptimizersPart(RunnerPart):
         if then != now:
             had = ", ".join(map(str, then or ["none"]))
             found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {had}")
-        found += optimizer_misfits(who, optim.optimizer, saved)
+        changed = self._groups.misfits_of(who, name, optim, checkpoint)
+        found += changed or optimizer_misfits(who, self._groups.groups_for(name, optim, checkpoint), saved)
         scaler = optims.share_of(name, checkpoint.get("scaler"))
         if (optim.scaler is None) != (scaler is None):
             here, there = ("no", "one") if optim.scaler is None else ("a", "none")
@@ -304,7 +322,8 @@ class PositionPart(RunnerPart, CountersPart):
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
-                optim.reopen_window(window)
+                with self._groups.as_saved(name, optim, checkpoint):
+                    optim.reopen_window(window)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
