@@ -219,7 +219,9 @@ def test_modes_that_the_script_has_changed_win_too(tmp_path: Path) -> None:
 
     resumed.train()
     assert seen == [["1", "2"]] * 4
-    assert "modules in evaluation mode: checkpoint none, config [2]: the config wins" in (tmp_path / "run.log").read_text()
+    assert (
+        "modules in evaluation mode: checkpoint none, config [2]: the config wins" in (tmp_path / "run.log").read_text()
+    )
 
 
 def test_the_flags_of_a_hook_that_is_gone_are_reported(tmp_path: Path) -> None:

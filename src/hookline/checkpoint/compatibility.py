@@ -62,7 +62,7 @@ class Converted:
 
 
 def converted(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[Converted]:
-    """Return the entries that have other dtypes in a model than in a checkpoint, those with the same dtypes together."""
+    """Return the entries that have other dtypes in a model than in a checkpoint, grouped by dtypes."""
     pairs: dict[tuple[torch.dtype, torch.dtype], list[str]] = {}
     for name, value in own.items():
         dtypes = getattr(state.get(name), "dtype", None), getattr(value, "dtype", None)

@@ -10,9 +10,10 @@ from torch import nn
 from hookline.checks.reach import mentions, names_in
 from hookline.checks.zero_rates import is_zero, keeps_zero
 from hookline.common.escape import escaped
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, HookError
 from hookline.optim.refusals import refuse_closure, refuse_other_optimizer
 from hookline.plan.milestones import quantity
+from hookline.plan.plan import is_custom
 from hookline.state.host import CustomPart
 
 if TYPE_CHECKING:
@@ -94,6 +95,22 @@ def check_parameters(runner: Run) -> None:
                 "unfreeze some of them: parameter.requires_grad_(True)"
             )
     report_untrained(runner)
+
+
+def refuse_emptied(runner: Run) -> None:
+    """Refuse to train on after code of the user has removed all parameters from an optimizer.
+
+    This runs in a few iterations only, so the message names the hooks that may have done it.
+    """
+    for name, optim in runner.optims.items():
+        if any(group["params"] for group in optim.optimizer.param_groups):
+            continue
+        suspects = [each.name for each in runner.plan if is_custom(each.hook) and "param_groups" in names_in(each.hook)]
+        by = f" ({' or '.join(suspects)} uses param_groups)" if suspects else ""
+        raise HookError(
+            f"{_name_of(name, optim)} has no parameters left by iteration {runner.iter}{by}, so nothing is trained; to "
+            "stop training a parameter, freeze it: parameter.requires_grad_(False)"
+        )
 
 
 def report_untrained(runner: Run) -> None:

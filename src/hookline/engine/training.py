@@ -87,6 +87,8 @@ class Training(Driver):
         self.nan_hint = NAN_HINT
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
+        #: Called in some iterations, at least once per pass, and at the end: checks that are too slow for every step.
+        self.at_look: Callable[[], None] = lambda: None
         self._by_epoch = loop.by_epoch
         self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
         #: True if an accumulation window has to end with the current batch.
@@ -122,14 +124,14 @@ class Training(Driver):
         There is no batch if the run was stopped by what a resumed run had to do first.
         """
         self.requests.refuse_copy()
-        check, self.before_first_pass = self.before_first_pass, None
-        if check is not None:
-            check()
         batches = self.open_batches()
         if self.host.loading.pending:  # after the iterator was created, because that draws a random number
             self.resume()
             if self.requests.stopped:
                 return ()
+        check, self.before_first_pass = self.before_first_pass, None
+        if check is not None:
+            check()
         self.drop_stale_gradients()
         self.clear_skip()
         self.host.ends_epoch = self.host.ends_window = self.ends_window = False
@@ -202,6 +204,7 @@ class Training(Driver):
     def _look(self) -> None:
         """Measure one iteration of 31, and check the losses before there are too many."""
         done = self.position.iter
+        self.at_look()
         if done >= self.ledger.next_turn:
             self.ledger.turn()
         if len(self.losses) >= KEPT:

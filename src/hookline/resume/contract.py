@@ -19,7 +19,8 @@ from hookline.checkpoint import compatibility
 from hookline.checkpoint.export import averages_in
 from hookline.common.escape import escaped
 from hookline.errors import StorageError
-from hookline.resume import apply, facts, report
+from hookline.resume import apply, facts, moved_hooks, report
+from hookline.resume.compare import Difference
 from hookline.run.position import Position
 from hookline.state import snapshot
 
@@ -92,11 +93,14 @@ class RunContract(Contract):
         super().__init__(runner)
         self._runner = runner
         self._originals: apply.Originals | None = None
+        #: The hooks that have another name in the checkpoint, with the name that they have here.
+        self._moved: dict[str, str] = {}
 
     def prepare(self, checkpoint: dict[str, Any]) -> None:
-        """Compute with as many threads as the run of the checkpoint, if this was left to hookline."""
+        """Find the hooks of the checkpoint, and compute with as many threads, if this was left to hookline."""
         meta = checkpoint.get("meta")
         self._runner.acceleration.continue_from(meta if isinstance(meta, Mapping) else {})
+        self._moved = moved_hooks.follow_parameters(checkpoint, self._runner.asked_by_now().get("hooks", {}))
 
     def check(self, checkpoint: dict[str, Any], path: Path) -> None:
         """Also refuse to resume if the user has to decide how a schedule continues."""
@@ -108,7 +112,7 @@ class RunContract(Contract):
     def compare(self, checkpoint: Mapping[str, Any], path: Path) -> Resumption:
         """Compare also with the length of training, and with a checkpoint of an earlier hookline."""
         runner = self._runner
-        return report.compare_with(
+        found = report.compare_with(
             runner,
             checkpoint,
             path,
@@ -116,6 +120,12 @@ class RunContract(Contract):
             is_over=lambda epoch, done: runner.train_loop.is_over(Position(epoch, done)),
             seed_is_chosen=runner.seed_is_chosen,
         )
+        why = "the order of the hooks has changed, and each state follows the parameters of its hook"
+        found.differences += [
+            Difference("hooks", f"hook {escaped(new)}", {"name": old}, {"name": new}, "config", why)
+            for old, new in self._moved.items()
+        ]
+        return found
 
     def apply(self) -> None:
         """Use the values of the config where they win."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookline.checks import optimizers
-from hookline.checks.before_training import check_before_training, refuse_empty_loaders
+from hookline.checks.before_training import check_before_first_pass, check_before_training, refuse_empty_loaders
 from hookline.engine.run import Run
 from hookline.errors import ConfigError
 from hookline.lifecycle.session import session
@@ -95,13 +95,15 @@ class RunnerHost(Run):
         if self.span is not None:
             self.span.start_at(self.position)
         self.training.losses_since = self.position.iter
-        self.training.before_first_pass = partial(optimizers.check_parameters, self)
+        self.training.before_first_pass = partial(check_before_first_pass, self)
+        self.training.at_look = partial(optimizers.refuse_emptied, self)
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
         check_before_training(self)
 
     def report_changes(self) -> None:
-        """Warn about parameters that code of the user put into the model, and that no optimizer has."""
+        """Refuse an optimizer that has no parameters left, and warn about parameters that no optimizer has."""
+        optimizers.refuse_emptied(self)
         optimizers.report_untrained(self)
 
     def note_what_is_asked(self) -> None:

@@ -64,10 +64,8 @@ class GroupsPart(HostPart):
             if (saved := _share(state, name)) is not None:
                 self._adopt(optim, self._parameters(saved["names"]), len(saved["built"]), self._added.pop(name, []))
 
-    def _adopt(
-        self, optim: Optim, parameters: list[list[Tensor]], built: int, added: list[dict[str, Any]]
-    ) -> None:
-        """Put the parameters into the groups. A group that a hook has added again gets the options of the checkpoint."""
+    def _adopt(self, optim: Optim, parameters: list[list[Tensor]], built: int, added: list[dict[str, Any]]) -> None:
+        """Put the parameters into the groups. A group that a hook has added again gets the saved options."""
         groups = optim.optimizer.param_groups
         newer = groups[max(len(parameters), built) :]
         del groups[len(parameters) :]
@@ -121,12 +119,14 @@ class GroupsPart(HostPart):
             return []
         sizes = [len(group["params"]) for group in optim.optimizer.param_groups]
         if sizes != saved["built"]:
-            return [f"{who}: this run has groups of {sizes} parameters, that of the checkpoint began with {saved['built']}"]
+            return [
+                f"{who}: this run has groups of {sizes} parameters, that of the checkpoint began with {saved['built']}"
+            ]
         known = self._named()
         unknown = [each for group in saved["names"] for each in group if each not in known]
         return [
-            f"{who}: the checkpoint has a parameter group with '{escaped(each)}', which a hook has added, but the model "
-            "has no such parameter"
+            f"{who}: a hook has put '{escaped(each)}' into a parameter group of the checkpoint, but the model has no "
+            "such parameter"
             for each in unknown
         ]
 

@@ -1,7 +1,8 @@
 """The flags of a model: which parameters are frozen, and which modules are in evaluation mode.
 
-A hook may freeze a layer once, with `requires_grad_(False)` or `eval()`. The flags at the save and those of the model as
-the script built it are both saved. So a resumed run knows what hooks did, and what the user has changed in the script.
+A hook may freeze a layer once, with `requires_grad_(False)` or `eval()`. A checkpoint has the flags at the save, and
+the flags of the model as the script built it. So a resumed run knows what hooks did, and what the user has changed in
+the script.
 """
 
 from __future__ import annotations

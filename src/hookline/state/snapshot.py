@@ -72,10 +72,20 @@ def take(
         checkpoint = frozen.strip(checkpoint, host.saving.built, host.trained_names())
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     separated = host.strategy.separate(checkpoint)
-    check_plain(separated, "checkpoint")
+    _check_plain(separated)
     if host.strategy.is_main:
         _refuse_unusable(host, checkpoint, states)
     return separated
+
+
+def _check_plain(checkpoint: dict[str, Any]) -> None:
+    """Refuse what a file cannot store. The states of hooks may be long, so they are read once, each by itself."""
+    hooks = checkpoint.get("hooks")
+    if isinstance(hooks, dict):
+        for name, state in hooks.items():
+            check_plain(state, f"the state of {name}")
+        checkpoint = {**checkpoint, "hooks": dict.fromkeys(hooks)}
+    check_plain(checkpoint, "checkpoint")
 
 
 def _refuse_unusable(host: Host, checkpoint: Mapping[Any, Any], states: Mapping[str, Any]) -> None:
