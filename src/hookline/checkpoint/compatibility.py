@@ -66,7 +66,7 @@ def converted(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[Converte
     pairs: dict[tuple[torch.dtype, torch.dtype], list[str]] = {}
     for name, value in own.items():
         dtypes = getattr(state.get(name), "dtype", None), getattr(value, "dtype", None)
-        if None not in dtypes and dtypes[0] != dtypes[1]:
+        if None not in dtypes and dtypes[0] != dtypes[1] and shape_of(state[name]) == shape_of(value):
             pairs.setdefault(dtypes, []).append(name)
     return [
         Converted(names, *(str(each).removeprefix("torch.") for each in pair), is_lossy=not _holds(*pair))

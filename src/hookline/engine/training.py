@@ -87,8 +87,8 @@ class Training(Driver):
         self.nan_hint = NAN_HINT
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
-        #: Called in some iterations, at least once per pass, and at the end: checks that are too slow for every step.
-        self.at_look: Callable[[], None] = lambda: None
+        #: Called in every pass, after 100 losses and at the end: a check that is too slow for every step.
+        self.recheck: Callable[[], None] = lambda: None
         self._by_epoch = loop.by_epoch
         self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
         #: True if an accumulation window has to end with the current batch.
@@ -132,6 +132,7 @@ class Training(Driver):
         check, self.before_first_pass = self.before_first_pass, None
         if check is not None:
             check()
+        self.recheck()
         self.drop_stale_gradients()
         self.clear_skip()
         self.host.ends_epoch = self.host.ends_window = self.ends_window = False
@@ -204,11 +205,11 @@ class Training(Driver):
     def _look(self) -> None:
         """Measure one iteration of 31, and check the losses before there are too many."""
         done = self.position.iter
-        self.at_look()
         if done >= self.ledger.next_turn:
             self.ledger.turn()
         if len(self.losses) >= KEPT:
             check_losses(self, done)
+            self.recheck()
         self._next_look = min(self.ledger.next_turn, done + KEPT - len(self.losses))
 
     def end_pass(self) -> None:

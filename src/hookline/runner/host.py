@@ -96,7 +96,7 @@ class RunnerHost(Run):
             self.span.start_at(self.position)
         self.training.losses_since = self.position.iter
         self.training.before_first_pass = partial(check_before_first_pass, self)
-        self.training.at_look = partial(optimizers.refuse_emptied, self)
+        self.training.recheck = partial(optimizers.refuse_emptied, self)
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
         check_before_training(self)

@@ -40,20 +40,27 @@ class GroupsPart(HostPart):
         super().__init__(host)
         #: The groups of each optim as the script built them.
         self._built: dict[str, Names] = {}
+        #: The same as numbers, which are found much faster. The names decide.
+        self._same: dict[str, list[list[int]]] = {}
         #: The groups of the checkpoint that the script does not build, until the run continues.
         self._added: dict[str, list[dict[str, Any]]] = {}
+        #: The states of their parameters.
+        self._states: dict[str, dict[Tensor, Any]] = {}
 
     def note_built(self) -> None:
         """Remember the groups before hooks can change them."""
         named = self._named()
         self._built = {name: _names_of(optim, named) for name, optim in self._host.optims.items()}
+        self._same = {name: _groups_of(optim) for name, optim in self._host.optims.items()}
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return the groups that have changed: the sizes as they were built, and the names now."""
-        named, changed = self._named(), {}
+        changed = {}
         for name, optim in self._host.optims.items():
-            now = _names_of(optim, named)
-            if name in self._built and now != self._built[name]:
+            if name not in self._built or _groups_of(optim) == self._same[name]:
+                continue
+            now = _names_of(optim, self._named())
+            if now != self._built[name]:
                 _refuse_nameless(name, optim, now)
                 changed[name] = {"built": [len(group) for group in self._built[name]], "names": now}
         return changed or None
@@ -63,6 +70,7 @@ class GroupsPart(HostPart):
         for name, optim in self._host.optims.items():
             if (saved := _share(state, name)) is not None:
                 self._adopt(optim, self._parameters(saved["names"]), len(saved["built"]), self._added.pop(name, []))
+                optim.optimizer.state.update(self._states.pop(name, {}))
 
     def _adopt(self, optim: Optim, parameters: list[list[Tensor]], built: int, added: list[dict[str, Any]]) -> None:
         """Put the parameters into the groups. A group that a hook has added again gets the saved options."""
@@ -98,8 +106,10 @@ class GroupsPart(HostPart):
             groups[number]["params"] = parameters
         optimizer.param_groups = groups[: len(saved["names"])]
         yield
-        loaded = optimizer.param_groups
+        loaded, built = optimizer.param_groups, {id(each) for _, parameters in own for each in parameters}
         self._added[name] = loaded[len(own) :]
+        others = [each for each in optimizer.state if id(each) not in built]
+        self._states.setdefault(name, {}).update({each: optimizer.state.pop(each) for each in others})
         optimizer.param_groups = [
             {**(loaded[number] if number < len(loaded) else group), "params": parameters}
             for number, (group, parameters) in enumerate(own)
@@ -151,6 +161,10 @@ class GroupsPart(HostPart):
     def _parameters(self, names: Names) -> list[list[Tensor]]:
         known = self._named()
         return [[known[name] for name in group] for group in names]
+
+
+def _groups_of(optim: Optim) -> list[list[int]]:
+    return [[id(each) for each in group["params"]] for group in optim.optimizer.param_groups]
 
 
 def _names_of(optim: Optim, named: Mapping[str, Tensor]) -> Names:

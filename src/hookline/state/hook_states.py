@@ -59,8 +59,6 @@ def collect(hooks: Iterable[Named]) -> dict[str, Any]:
 def check_states_can_be_saved(hooks: Iterable[Named]) -> None:
     """Refuse a hook whose state cannot be saved or restored. This runs before the first step, not at the first save."""
     for entry in hooks:
-        if _has_state(entry.hook) and not _has_loading(entry.hook):
-            raise HookError(f"{entry.name} has a state_dict but no load_state_dict, so its state could not be restored")
         try:
             for state in collect([entry]).values():
                 check_plain(state, f"the state of {entry.name}")
@@ -68,6 +66,8 @@ def check_states_can_be_saved(hooks: Iterable[Named]) -> None:
             raise
         except Exception:  # some hooks have their state only during training
             log.debug("%s has no state before training", entry.name, exc_info=True)
+        if _has_state(entry.hook) and not _has_loading(entry.hook):
+            raise HookError(f"{entry.name} has a state_dict but no load_state_dict, so its state could not be restored")
 
 
 def check_states_can_be_loaded(hooks: Iterable[Named]) -> None:

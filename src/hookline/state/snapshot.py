@@ -19,7 +19,7 @@ import hookline
 from hookline.checkpoint import frozen
 from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of, with_versions
 from hookline.common.escape import escaped
-from hookline.common.plain import check_plain
+from hookline.common.plain import check_plain, is_simple
 from hookline.errors import HookError, HooklineError, StorageError
 from hookline.plan.plan import is_custom
 from hookline.strategies import Single, Strategy
@@ -79,12 +79,12 @@ def take(
 
 
 def _check_plain(checkpoint: dict[str, Any]) -> None:
-    """Refuse what a file cannot store. The states of hooks may be long, so they are read once, each by itself."""
+    """Refuse what a file cannot store, by its place in the checkpoint, or in the state of its hook."""
     hooks = checkpoint.get("hooks")
-    if isinstance(hooks, dict):
-        for name, state in hooks.items():
-            check_plain(state, f"the state of {name}")
-        checkpoint = {**checkpoint, "hooks": dict.fromkeys(hooks)}
+    if is_simple(checkpoint):
+        return
+    for name, state in hooks.items() if isinstance(hooks, dict) else ():
+        check_plain(state, f"the state of {name}")
     check_plain(checkpoint, "checkpoint")
 
 
