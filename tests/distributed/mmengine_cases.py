@@ -317,7 +317,7 @@ def odds_and_ends(folder: str) -> dict[str, Any]:
     runner.on("before_train")(save)
     runner.train()
     return {
-        "seeds": [runner.seed, runner.seed_of_process],
+        "seeds": [runner.seed, runner._host.seed_of_process],
         "timeout": runner.strategy.group.timeout,
         "files": sorted(path.name for path in Path(folder, "run").glob("*.pth")),
         "dumped": [sample for sample, _ in pickle.loads(Path(folder, "all.pkl").read_bytes())],

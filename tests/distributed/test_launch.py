@@ -232,6 +232,21 @@ for _ in range(10):
 """
 
 
+TIMED = """
+import faulthandler
+import hookline
+from hookline.testing import toy_runner
+
+faulthandler.dump_traceback_later(600)
+hookline.launch(lambda: toy_runner(work_dir="run", strategy="ddp").train() and None)
+"""
+
+
+def test_processes_do_not_wait_for_a_timer_of_faulthandler_that_the_launching_process_has_set(tmp_path: Path) -> None:
+    with script(tmp_path, TIMED) as command:
+        assert command.wait() == 0, command.output()
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 def test_the_error_of_the_process_that_failed_is_raised_and_not_what_the_other_says_about_it(
     tmp_path: Path, failing: int

@@ -86,7 +86,7 @@ def call(hook: Any, times: int = 1) -> list[Any]:
             classmethod(lambda cls, what, runner, outputs: note(cls, what, runner, outputs)),
             "called",
         ),
-        functools.partial(note, None, "called"),
+        staticmethod(functools.partial(note, None, "called")),
         staticmethod(lambda runner, outputs: note(None, "called", runner, outputs)),
         classmethod(lambda cls, runner, outputs: note(cls, "called", runner, outputs)),
         lambda self, runner, outputs: note(self, "called", runner, outputs),
@@ -193,7 +193,7 @@ def test_none_and_a_helper_are_no_methods(method: Any) -> None:
     [
         Generates(),
         Waits(),
-        functools.partial(Generates()),
+        staticmethod(functools.partial(Generates())),
         functools.partialmethod(lambda self, what, runner: (yield), "what"),
     ],
 )

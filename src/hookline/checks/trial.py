@@ -183,7 +183,7 @@ class Trial:
             helpers = preparing(self.runner.plan, self.stage, reading)
             if helpers:
                 return f"{text}\n  it may work later, because no hook is called here: {', '.join(helpers)}"
-        blame_step(error, self.runner, f"the trial of {self.label} before training, batch 0")
+        blame_step(error, self.runner.plan.host, f"the trial of {self.label} before training, batch 0")
         blame(error, HOW_TO_SKIP)
         return ""
 

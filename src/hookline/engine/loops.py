@@ -122,7 +122,7 @@ def train_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Te
             training.flush_windows()
     except Exception as error:
         training.refuse_resumed_optimizer(error)
-        blame_step(error, training.host)
+        blame_step(error, plan.host)
         raise
     if outputs is None:
         return None
@@ -260,7 +260,7 @@ def evaluate_one(
                 if not loop.only_loss:
                     loop.metrics.update(outputs, batch)
             except Exception as error:
-                blame_step(error, host, f"the step of {stage}, batch {batch_idx}")
+                blame_step(error, plan.host, f"the step of {stage}, batch {batch_idx}")
                 raise
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
         evaluation.leave_if_signaled()

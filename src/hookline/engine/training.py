@@ -300,7 +300,7 @@ class Training(Driver):
                     self.optims.end_backward()
             except Exception as error:
                 self.refuse_resumed_optimizer(error)
-                blame_step(error, self.host)
+                blame_step(error, plan.host)
                 raise
             outputs: dict[str, Any] = self._outputs or {}
             if is_called:

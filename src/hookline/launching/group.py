@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import faulthandler
 import math
 import os
 import pickle
@@ -143,6 +144,8 @@ class Group:
     def _start_all(self, context: Any, call: tuple[Any, ...]) -> None:
         port = find_free_port("127.0.0.1")
         copied = context.get_start_method() == "fork"
+        if copied:  # a timer's thread is not copied, and whoever sets or cancels a timer in a copy waits for it forever
+            faulthandler.cancel_dump_traceback_later()
         for rank in range(self.count):
             receiver, sender = context.Pipe(duplex=False)
             arguments = (rank, self.count, port, os.getpid(), self.signals if copied else None, sender, call)
