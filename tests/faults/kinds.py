@@ -10,6 +10,9 @@ memory        a metric counts validations; the count must survive a kill, and th
 window        persistent workers, saves in the background, and a window of 3, which ends with no epoch
 gan           two optims with windows of 2 and 3, and a step that updates both: a save finds open windows
 registered    a hook joins in the middle of the run; a resumed run registers it before states are restored
+frozen        a hook freezes the first layer once, in the middle of the run
+modes         a hook puts the batch norm into evaluation mode once, in the middle of the run
+groups        a hook unfreezes a layer in the middle of the run, and adds it to the optimizer with its own rate
 """
 
 from __future__ import annotations
@@ -143,6 +146,23 @@ class Registers(Hook):
             runner.register_hook(Joins())
 
 
+class Once(Hook):
+    """Changes the model or the optimizer once, before iteration 12, and leaves no other trace."""
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self.change = change
+
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.iter == 12:
+            self.change(runner)
+
+
+def add_last_layer(runner: Any) -> None:
+    """Unfreeze the last layer, and train it with a rate of its own."""
+    runner.model[-1].requires_grad_(True)
+    runner.optim.optimizer.add_param_group({"params": list(runner.model[-1].parameters()), "lr": 0.03})
+
+
 class Pair(nn.Module):
     """A generator and a critic, which is also the classifier."""
 
@@ -176,6 +196,12 @@ def _with_memory(model: nn.Module) -> dict[str, Any]:
     return {"val": val, "custom_hooks": [ChecksMemory()]}
 
 
+def _without_last_layer(model: Any) -> dict[str, Any]:
+    model[-1].requires_grad_(False)
+    first = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return {"optim": optim_of(first, 2), "custom_hooks": [Once(add_last_layer)]}
+
+
 KINDS: dict[str, Kind] = {
     "workers": Kind(by_epoch=True, workers=2),
     "persistent": Kind(workers=2, persistent=True),
@@ -187,4 +213,7 @@ KINDS: dict[str, Kind] = {
     "window": Kind(workers=2, persistent=True, async_save=True, accumulate=3),
     "gan": Kind(by_epoch=True, make_model=Pair, more=_two_optims),
     "registered": Kind(more=lambda model: {"custom_hooks": [Registers()]}),
+    "frozen": Kind(more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[0].requires_grad_(False))]}),
+    "modes": Kind(by_epoch=True, more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[1].eval())]}),
+    "groups": Kind(by_epoch=True, more=_without_last_layer),
 }

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 HOLDERS = "_hookline_frozen_by"
 # The modules of torch whose `train` only sets the modes of all inner modules.
 FORWARDING = ("torch.nn.modules.module", "torch.nn.parallel.distributed")
-# The modes in training of models that are not in training now, because they are evaluated, or because training ended.
-_LEFT: WeakKeyDictionary[nn.Module, dict[str, bool]] = WeakKeyDictionary()
+# For models that are not in training now, because they are evaluated, or because training has ended: the modules that
+# are in evaluation mode in training.
+LEFT: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -31,34 +32,30 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
     was = [(module, module.training) for module in model.modules()]
     trained_before = model.training
-    leaves_training = not training and model not in _LEFT
+    leaves_training = not training and model not in LEFT
     if leaves_training:
-        _LEFT[model] = modes_of(model)
+        LEFT[model] = _in_evaluation(model)
     elif training:
-        _LEFT.pop(model, None)
+        LEFT.pop(model, None)
     switch_mode(model, training)
     try:
         with torch.set_grad_enabled(training):
             yield
     finally:
         if leaves_training:
-            del _LEFT[model]
+            del LEFT[model]
         elif training:
-            _LEFT[model] = modes_of(model)
+            LEFT[model] = _in_evaluation(model)
         for module, mode in was:
             module.training = mode
         if trained_before != training and overrides_mode(model):
             switch_mode(model, trained_before)
 
 
-def modes_of(model: nn.Module) -> dict[str, bool]:
-    """Return which modules are in training mode, by name. A module that a hook holds counts as it will be without."""
-    return {name: module.training or HOLDERS in vars(module) for name, module in model.named_modules()}
-
-
-def modes_in_training(model: nn.Module) -> dict[str, bool]:
-    """Return the modes that a model has in training, even while it is evaluated, and after training has ended."""
-    return _LEFT[model] if model in _LEFT else modes_of(model)
+def _in_evaluation(model: nn.Module) -> list[str]:
+    """Return the modules in evaluation mode, by name. A module that a hook holds there does not count."""
+    named = model.named_modules()
+    return [name for name, module in named if not module.training and HOLDERS not in vars(module)]
 
 
 def switch_mode(model: nn.Module, training: bool) -> None:

@@ -21,9 +21,8 @@ from hookline.optim.refusals import CLOSURE_HINT
 from hookline.run.position import Span
 from hookline.rundir import origin
 from hookline.state import snapshot
-from hookline.state.groups import GroupsPart
 from hookline.state.host import Host, Verb
-from hookline.state.module_flags import ModulesPart
+from hookline.state.module_flags import GroupsPart, ModulesPart
 
 if TYPE_CHECKING:
     import torch
@@ -340,6 +339,7 @@ class Run(Host):
         if not self.evaluation.due():
             return False
         self.evaluation.validate()
+        self.training.recheck()
         self.training.drop_stale_gradients()
         return True
 

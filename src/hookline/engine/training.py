@@ -87,7 +87,7 @@ class Training(Driver):
         self.nan_hint = NAN_HINT
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
-        #: Called in every pass, after 100 losses and at the end: a check that is too slow for every step.
+        #: Called after validations and at the end: a check that is too slow for every step. A save makes it, too.
         self.recheck: Callable[[], None] = lambda: None
         self._by_epoch = loop.by_epoch
         self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
@@ -132,7 +132,6 @@ class Training(Driver):
         check, self.before_first_pass = self.before_first_pass, None
         if check is not None:
             check()
-        self.recheck()
         self.drop_stale_gradients()
         self.clear_skip()
         self.host.ends_epoch = self.host.ends_window = self.ends_window = False
@@ -209,7 +208,6 @@ class Training(Driver):
             self.ledger.turn()
         if len(self.losses) >= KEPT:
             check_losses(self, done)
-            self.recheck()
         self._next_look = min(self.ledger.next_turn, done + KEPT - len(self.losses))
 
     def end_pass(self) -> None:

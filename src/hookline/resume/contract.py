@@ -19,7 +19,7 @@ from hookline.checkpoint import compatibility
 from hookline.checkpoint.export import averages_in
 from hookline.common.escape import escaped
 from hookline.errors import StorageError
-from hookline.resume import apply, facts, moved_hooks, report
+from hookline.resume import apply, facts, report
 from hookline.resume.compare import Difference
 from hookline.run.position import Position
 from hookline.state import snapshot
@@ -100,7 +100,7 @@ class RunContract(Contract):
         """Find the hooks of the checkpoint, and compute with as many threads, if this was left to hookline."""
         meta = checkpoint.get("meta")
         self._runner.acceleration.continue_from(meta if isinstance(meta, Mapping) else {})
-        self._moved = moved_hooks.follow_parameters(checkpoint, self._runner.asked_by_now().get("hooks", {}))
+        self._moved = facts.follow_parameters(checkpoint, self._runner.asked_by_now().get("hooks", {}))
 
     def check(self, checkpoint: dict[str, Any], path: Path) -> None:
         """Also refuse to resume if the user has to decide how a schedule continues."""

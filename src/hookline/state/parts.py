@@ -36,9 +36,8 @@ from hookline.plan.plan import is_custom
 from hookline.run.position import Position
 from hookline.run.requests import Requests
 from hookline.state import hook_states
-from hookline.state.groups import GROUPS, GroupsPart
 from hookline.state.host import HostPart, Part
-from hookline.state.module_flags import MODULES, ModulesPart
+from hookline.state.module_flags import GROUPS, MODULES, GroupsPart, ModulesPart
 
 if TYPE_CHECKING:
     from hookline.data.batches import Batches

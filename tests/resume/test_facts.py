@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hookline import Hook, Runner
-from hookline.resume.moved_hooks import _match
+from hookline.resume.facts import _match
 from hookline.testing import toy_runner
 
 
