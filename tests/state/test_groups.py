@@ -122,7 +122,7 @@ def test_the_rate_of_the_config_is_for_the_groups_of_the_config(tmp_path: Path) 
     resumed.optims.sole.optimizer.param_groups[0].update(lr=0.2, initial_lr=0.2)
     resumed.train()
     own, added = resumed.optims.sole.optimizer.param_groups
-    assert (own["initial_lr"], added["params"][0] is resumed.model[2].weight) == (0.2, True)
+    assert (own["initial_lr"], added["params"][0] is resumed.model.get_parameter("2.weight")) == (0.2, True)
 
 
 def test_windows_of_several_optims_stay_open_over_a_resume(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_windows_of_several_optims_stay_open_over_a_resume(tmp_path: Path) -> No
         model = toy_model()
         model[0].bias.requires_grad_(False)
         adams = {
-            "a": torch.optim.Adam([model[0].weight], lr=0.1),
+            "a": torch.optim.Adam([model.get_parameter("0.weight")], lr=0.1),
             "b": torch.optim.Adam(model[2].parameters(), lr=0.1),
         }
         optims = {name: Optim(adams[name], accumulate=window) for name, window in (("a", 3), ("b", 2))}
@@ -206,7 +206,7 @@ def test_groups_of_another_type_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("length", "found_at"), [({"max_epochs": 3}, 4), ({"max_iters": 9}, 9)])
 @pytest.mark.parametrize("way", ["clear", "each", "replace"])
 def test_an_optimizer_that_a_hook_has_emptied_ends_the_run(
-    tmp_path: Path, way: str, length: dict[str, int], found_at: int
+    tmp_path: Path, way: str, length: dict[str, Any], found_at: int
 ) -> None:
     class Empties(Hook):
         def after_train_iter(self, runner: Any) -> None:

@@ -65,13 +65,17 @@ def converted(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[Converte
     """Return the entries that have other dtypes in a model than in a checkpoint, grouped by dtypes."""
     pairs: dict[tuple[torch.dtype, torch.dtype], list[str]] = {}
     for name, value in own.items():
-        dtypes = getattr(state.get(name), "dtype", None), getattr(value, "dtype", None)
-        if None not in dtypes and dtypes[0] != dtypes[1] and shape_of(state[name]) == shape_of(value):
-            pairs.setdefault(dtypes, []).append(name)
+        saved, now = getattr(state.get(name), "dtype", None), getattr(value, "dtype", None)
+        if saved is not None and now not in (None, saved) and shape_of(state[name]) == shape_of(value):
+            pairs.setdefault((saved, now), []).append(name)
     return [
-        Converted(names, *(str(each).removeprefix("torch.") for each in pair), is_lossy=not _holds(*pair))
-        for pair, names in pairs.items()
+        Converted(names, _name_of(saved), _name_of(now), is_lossy=not _holds(saved, now))
+        for (saved, now), names in pairs.items()
     ]
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _holds(saved: torch.dtype, own: torch.dtype) -> bool:

@@ -46,6 +46,8 @@ def prove_loadable(path: Path, *, always: bool = False) -> None:
     functions and classes before, if hookline cannot read these names, or if the caller wants it.
     """
     safe = get_safe_globals()
+    names: frozenset[Any] | None = None
+    looks: frozenset[Any] | None = None
     try:
         pickled = _pickle_in(path)
         looks = frozenset([*LIKE_A_NAME.findall(pickled), *safe])
@@ -53,7 +55,7 @@ def prove_loadable(path: Path, *, always: bool = False) -> None:
             return
         names = frozenset([*_names_in(pickled), *safe])
     except Exception:  # torch decides whether a file can be loaded
-        looks = names = None
+        names = None
     if names not in _proven or always:
         try:
             _load(path, mmap=True)
