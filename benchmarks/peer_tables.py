@@ -76,17 +76,16 @@ def versions(results: Results) -> str:
     return f"Measured on {date.today().isoformat()} with `make bench-peers`: {', '.join(found)}; {where}."
 
 
-def ratio_text(ratios: tuple[float, float] | None, bold: bool = False) -> str:
+def ratio_text(ratios: tuple[float, float] | None) -> str:
     """Return a ratio by the wall clock for a table."""
-    text = "failed" if ratios is None else f"{ratios[0]:.2f}"
-    return f"**{text}**" if bold else text
+    return "failed" if ratios is None else f"{ratios[0]:.2f}"
 
 
 def readme_text(results: Results, model: Model) -> str:
     """Return what the README shows: the ratios of the smallest model, where an engine costs most, and the chart."""
     names = [engine.name for engine in results.engines]
     rows = [
-        [label, *(ratio_text(results.ratios(name, model.name, everything), name == "hookline") for name in names)]
+        [label, *(ratio_text(results.ratios(name, model.name, everything)) for name in names)]
         for everything, label in ((False, "the engine alone"), (True, f"with {EVERYTHING}"))
     ]
     base = results.summary(Case(BARE, model.name, False))

@@ -23,7 +23,7 @@ LONG = (
     *("faults/test_forks.py", "faults/test_signals.py", "faults/test_paths.py", "screen/test_notebook.py"),
     *("dialects/*/test_checkpoint*.py", "dialects/test_originals.py"),
     *("dialects/mmengine/test_real_hooks.py", "dialects/mmengine/test_side_by_side.py"),
-    *("report/live/test_live_page.py", "report/test_browser.py", "screen/test_terminal.py"),
+    *("report/live/test_live_page.py", "report/test_browser*.py", "screen/test_terminal.py"),
     *("faults/test_silent.py", "faults/test_bombs.py", "benchmarks/test_growth.py", "benchmarks/test_peers.py"),
     *("writers/test_mlflow.py", "writers/test_wandb.py", "data/test_sources.py"),
     *("screen/test_refresh.py", "faults/test_archives.py"),

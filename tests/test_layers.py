@@ -39,8 +39,6 @@ UPWARD = {
     # no message of an error holds control codes; this module imports nothing of hookline
     ("errors.py", "hookline.common.escape.escaped"),
     ("errors.py", "hookline.common.escape.escaped_message"),
-    # only for types, so that editors know `self.runner` of a hook
-    ("plan/hook.py", "hookline.runner.runner.Runner"),
     # only inside the method that builds a runner from a config
     ("runner/runner.py", "hookline.config.build_runner"),
     ("runner/runner.py", "hookline.config.from_dict"),

@@ -55,8 +55,8 @@ def value_home(public: str) -> str:
 
 
 def members_of(prefix: str, cls: type) -> Iterator[str]:
-    """Members that the class itself defines."""
-    for name in vars(cls):
+    """Members that the class, or a base of hookline's own, defines."""
+    for name in {name: None for base in cls.__mro__ if base.__module__.startswith("hookline.") for name in vars(base)}:
         if name.startswith("_"):
             continue
         value = inspect.getattr_static(cls, name)

@@ -10,19 +10,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.version import VERSION
+
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
     from hookline.launching.functions import launch
     from hookline.optim.optim import Optim
-    from hookline.plan.hook import Hook, Priority, every, not_a_point
+    from hookline.plan.hook import Priority, every, not_a_point
     from hookline.plan.milestones import Milestone
     from hookline.plan.registry import HOOKS, WRITERS
     from hookline.record.hub import MessageHub
     from hookline.rundir import runs
+    from hookline.runner.hook import Hook
     from hookline.runner.runner import Runner
     from hookline.writers.base import Writer
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "HOOKS",
@@ -47,7 +50,7 @@ _HOME = {
     "HOOKS": "plan.registry",
     "WRITERS": "plan.registry",
     "EvalLoop": "engine.loop_specs",
-    "Hook": "plan.hook",
+    "Hook": "runner.hook",
     "MessageHub": "record.hub",
     "Milestone": "plan.milestones",
     "Optim": "optim.optim",

@@ -62,6 +62,8 @@ class NumericsError(HooklineError):
     exit_code = 4
     #: True if the message says where it began, so that the place where it was noticed would only mislead.
     is_placed = False
+    #: The iteration whose loss was bad, if it is known. It may be noticed some iterations later.
+    step: int | None = None
 
 
 class StorageError(HooklineError):

@@ -20,8 +20,8 @@ from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import cross_entropy, predict
 from hookline.optim.optim import Optim
-from hookline.plan.hook import Hook
 from hookline.plan.points import POINTS, SCOPES
+from hookline.runner.hook import Hook
 from hookline.runner.runner import Runner
 from hookline.writers.memory import MemoryWriter
 

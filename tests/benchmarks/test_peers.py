@@ -84,7 +84,7 @@ def test_no_engine_is_left_out_of_the_tables_and_the_chart(results: Results) -> 
         "Measured",
     ]
     assert plain.count("ValueError: no idea") == 2
-    assert peer_tables.readme_text(results, MLP).splitlines()[2].endswith("** | failed | failed | failed | failed |")
+    assert peer_tables.readme_text(results, MLP).splitlines()[2].endswith(" | failed | failed | failed | failed |")
     page = peer_tables.long_tables(results, [MLP])
     assert "| failing | failed |  |  | failed |  |  |  |  |" in page
     assert "failing has no figures: ValueError: no idea." in page

@@ -53,7 +53,7 @@ def reported(
         config=config,
         **(options or {"max_epochs": 5}),
     )
-    runner._host.begin_session("train")
+    runner._host.stages.prepare("train")
     caplog.clear()
     with caplog.at_level(logging.WARNING, "hookline"):
         check_schedules(runner._host)
@@ -177,11 +177,11 @@ ITERATIONS = "it steps after every iteration, 20 times in this run"
         ),
         (
             lambda one: [Cosine(one), StepLR(one, 2)],
-            "StepLR: Cosine sets the rate by itself, so changes that StepLR makes are lost. Use one of them",
+            "StepLR: Cosine sets the rate itself, so changes that StepLR makes are lost. Use one of them",
         ),
         (
             lambda one: [Cosine(one), Warmup(one, 2), Linear(one)],
-            "Cosine: Linear sets the rate by itself, so changes that Cosine makes are lost. Use one of them",
+            "Cosine: Linear sets the rate itself, so changes that Cosine makes are lost. Use one of them",
         ),
     ],
 )
@@ -411,7 +411,7 @@ def test_a_cycle_that_was_long_enough_is_refused_when_the_run_is_resumed_with_mo
     with pytest.raises(ConfigError) as refused:  # the checkpoint restores the length of the cycle
         with_one_cycle(4, "epoch", max_epochs=4, work_dir=tmp_path, resume=True).train()
     assert str(refused.value) == (
-        "OneCycleLR has 2 steps, but this run needs 4: it steps after every epoch. The length is that of the "
+        "OneCycleLR has 2 steps, but this run needs 4: it steps after every epoch. The length comes from the "
         "checkpoint and cannot grow; train only to its end, or start a new run from its weights (load_from)"
     )
 

@@ -386,7 +386,7 @@ class Draws(nn.Module):
 
 
 def states_of(runner: Runner) -> str:
-    parts = {name: part.state_dict() for name, part in runner._host.parts.items() if name != "writers"}
+    parts = {name: part.state_dict() for name, part in runner._host.contents.parts.items() if name != "writers"}
     return str([parts, [(each.grad, each.requires_grad) for each in runner.model.parameters()]])
 
 

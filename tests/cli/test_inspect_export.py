@@ -104,7 +104,7 @@ def test_inspect_of_a_damaged_file_ends_with_5(run: Path, tmp_path: Path) -> Non
     assert output == "hookline: cut.pth cannot be read as a checkpoint: it was cut short or damaged\n"
     assert command("inspect", "none.pth", cwd=tmp_path) == (
         5,
-        "hookline: there is no checkpoint none.pth; to list those of a run: hookline inspect FOLDER\n",
+        "hookline: there is no checkpoint none.pth; to list a run's checkpoints: hookline inspect FOLDER\n",
     )
     os.mkdir(tmp_path / "empty")
     assert command("inspect", "empty", cwd=tmp_path) == (5, "hookline: there is no checkpoint in empty\n")

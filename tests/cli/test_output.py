@@ -217,7 +217,7 @@ def test_a_file_name_is_escaped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     code, _, err = run("inspect", NAME, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (
         5,
-        f"hookline: there is no checkpoint {SHOWN}; to list those of a run: hookline inspect FOLDER\n",
+        f"hookline: there is no checkpoint {SHOWN}; to list a run's checkpoints: hookline inspect FOLDER\n",
     )
 
 

@@ -45,7 +45,7 @@ def test_several_runs_are_written_into_the_working_directory_and_other_files_are
     Path("runs/notes.txt").touch()
     assert run(monkeypatch, "report", "runs/a", "runs/b", "runs/notes.txt") == 0
     shown = capsys.readouterr()
-    assert shown.out == "a: Nothing stands out.\nb: Nothing stands out.\nwrote report.html (0.2 MB)\n"
+    assert shown.out == "a: Nothing stands out.\nb: Nothing stands out.\nwrote report.html (0.1 MB)\n"
     assert shown.err == (
         "hookline: left out: runs/notes.txt is neither the folder of a run nor a folder with JSONL, CSV or TensorBoard "
         "files\n"
@@ -72,7 +72,7 @@ def test_all_runs_of_a_folder_are_compared(monkeypatch: pytest.MonkeyPatch, caps
     make_run("runs/deeper/b")
     assert run(monkeypatch, "report", "runs") == 0
     shown = capsys.readouterr()
-    assert shown.out == "a: Nothing stands out.\nb: Nothing stands out.\nwrote runs/report.html (0.2 MB)\n"
+    assert shown.out == "a: Nothing stands out.\nb: Nothing stands out.\nwrote runs/report.html (0.1 MB)\n"
     assert shown.err == ""
 
 
@@ -85,7 +85,7 @@ def test_a_page_among_the_runs_is_not_mentioned(
     capsys.readouterr()
     assert run(monkeypatch, "report", *map(str, sorted(Path("runs").iterdir()))) == 0
     shown = capsys.readouterr()
-    assert shown.out == "a: Nothing stands out.\nb: Nothing stands out.\nwrote report.html (0.2 MB)\n"
+    assert shown.out == "a: Nothing stands out.\nb: Nothing stands out.\nwrote report.html (0.1 MB)\n"
     assert shown.err == ""
     assert run(monkeypatch, "report", "runs/report.html") == 2
     assert "runs/report.html is a file; expected the folder of a run" in capsys.readouterr().err

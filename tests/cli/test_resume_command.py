@@ -40,8 +40,8 @@ def trained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 QUESTION = """\
-hookline: runs/digits/epoch_1.pth: the length of training has changed (max_epochs 1 -> 2), and so has that of a \
-schedule with the length 'auto'; decide how the learning rate continues:
+hookline: runs/digits/epoch_1.pth: the length of training has changed (max_epochs 1 -> 2), and so has the length of a \
+schedule with 'auto'; decide how the learning rate continues:
   schedule (CosineAnnealingLR): checkpoint T_max=3, config T_max=6
   --keep schedule=checkpoint  to continue the old curve, which keeps its length (the rate rises again after its end)
   --keep schedule=config  to stretch the rest of the curve: not possible: the curve is at its end, so the rate of \

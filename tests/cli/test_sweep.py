@@ -101,11 +101,19 @@ def test_the_same_failure_three_times_is_the_error_of_the_command(monkeypatch: p
     assert str(found.exception).startswith("the first 3 trials failed in the same way, so the sweep ends. Trial 2")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code", "saved", "line"),
+    [
+        (signal.SIGINT, 130, True, "trial 0: saved, to be continued"),
+        (signal.SIGTERM, 143, False, "trial 0: nothing saved, to be repeated"),
+    ],
+)
 def test_after_a_signal_the_last_line_says_how_to_continue(
-    monkeypatch: pytest.MonkeyPatch, number: int, code: int
+    monkeypatch: pytest.MonkeyPatch, number: int, code: int, saved: bool, line: str
 ) -> None:
     def ends(job: Any, labels: Any) -> FakeProcess:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / ("iter_3.pth" if saved else "run.log")).touch()
         os.kill(os.getpid(), number)
         return FakeProcess(End(), waits=True)
 
@@ -114,7 +122,7 @@ def test_after_a_signal_the_last_line_says_how_to_continue(
     assert found.stdout.splitlines()[-1] == (
         f"interrupted; continue with: hookline sweep tiny.yaml {LR} --storage journal:study.log --sampler grid"
     )
-    assert "trial 0: saved, to be continued" in found.stdout
+    assert line in found.stdout
 
 
 def test_trials_of_another_machine_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

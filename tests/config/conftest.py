@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 from hookline.plan.registry import HOOKS
 
 

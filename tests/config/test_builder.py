@@ -430,7 +430,7 @@ def test_hooks_alone_need_neither_model_nor_data(mynet: Write) -> None:
 
 
 def test_hooks_alone_do_not_import_torch(write: Write) -> None:
-    write("light.py", "from hookline.plan.hook import Hook\nclass Mine(Hook): ...\n")
+    write("light.py", "from hookline.runner.hook import Hook\nclass Mine(Hook): ...\n")
     code = (
         "import sys; from hookline.config.builder import build_hooks; from hookline.config import from_dict; "
         "build_hooks(from_dict({'custom_hooks': ['light:Mine']})); print('torch' in sys.modules)"

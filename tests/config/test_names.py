@@ -14,8 +14,8 @@ import torchmetrics
 from hookline.config.names import Resolver
 from hookline.config.suggestions import suggest
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
 from hookline.plan.registry import HOOKS, MODELS
+from hookline.runner.hook import Hook
 
 Write = Callable[[str, str], Path]
 
@@ -39,7 +39,7 @@ def refused(slot: str, name: str, resolver: Resolver | None = None) -> str:
         ("dataloader", "DataLoader", torch.utils.data.DataLoader),
         ("metric", "MulticlassAccuracy", torchmetrics.classification.MulticlassAccuracy),
         ("metric", "torchmetrics.regression:MeanSquaredError", torchmetrics.MeanSquaredError),
-        ("hook", "hookline.plan.hook:Hook", Hook),
+        ("hook", "hookline.runner.hook:Hook", Hook),
     ],
 )
 def test_a_slot_finds_classes_of_torch_and_hookline(slot: str, name: str, found: object) -> None:
@@ -150,9 +150,9 @@ def test_everything_else_is_refused(write: Write, name: str, message: str) -> No
         ),
         (
             "writer",
-            "hookline.plan.hook:Hook",
-            "'hookline.plan.hook:Hook' is refused: the writer must be a subclass of hookline.writers.base.Writer if it "
-            "comes from hookline; if you trust it, add --allow hookline.plan.hook",
+            "hookline.runner.hook:Hook",
+            "'hookline.runner.hook:Hook' is refused: the writer must be a subclass of hookline.writers.base.Writer if "
+            "it comes from hookline; if you trust it, add --allow hookline.runner.hook",
         ),
     ],
 )
@@ -312,7 +312,7 @@ def test_a_missing_torchmetrics_names_the_extra(write: Write, monkeypatch: pytes
 def test_hooks_are_found_without_torch() -> None:
     code = (
         "import sys; from hookline.config.names import Resolver; "
-        "Resolver().resolve('hook', 'hookline.plan.hook:Hook'); print('torch' in sys.modules)"
+        "Resolver().resolve('hook', 'hookline.runner.hook:Hook'); print('torch' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"

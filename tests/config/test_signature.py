@@ -16,7 +16,7 @@ from hookline.config.blueprints import Around, Drafter
 from hookline.config.names import Resolver
 from hookline.config.signature import hook_key_problems, signature_of
 from hookline.config.slots import HOOK_KEYS
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from somewhere import Unknown  # type: ignore[import-not-found]  # only a type checker would look for it

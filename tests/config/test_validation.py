@@ -10,7 +10,7 @@ import pytest
 
 from hookline.config.loading import from_dict, load
 from hookline.config.names import Resolver
-from hookline.config.schema import DefaultHooksSection
+from hookline.config.sections import DefaultHooksSection
 from hookline.config.validation import check
 from hookline.errors import ConfigError
 from hookline.plan.registry import DEFAULT_HOOKS

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookline.errors import ConfigError, DistributedError
-from hookline.record.hub import Weighted
+from hookline.record.history import Weighted
 from hookline.run.requests import Requests
 from hookline.strategies import STRATEGIES, Single, Strategy, one_process, pick, unwrap
 from hookline.testing import toy_runner

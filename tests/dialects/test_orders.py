@@ -14,7 +14,7 @@ import pytest
 
 from hookline.dialects.imix.engine.hooks import EvaluateHook, HookBase
 from hookline.dialects.pointrix.hook import Hook
-from hookline.engine import control_file
+from hookline.lifecycle import control_file
 from hookline.report.gather import gather
 from hookline.rundir import control
 from tests.dialects.imix.engines import engine_in, same_weights

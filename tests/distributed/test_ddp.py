@@ -161,7 +161,7 @@ def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_doe
         (
             "samples",
             [
-                "the number of samples of rank 1 differs from that of rank 0, but all processes must train the same:",
+                "the number of samples differs between rank 0 and rank 1, but all processes must train the same:",
                 "  rank 0: 50",
                 "  rank 1: 51",
             ],
@@ -169,7 +169,7 @@ def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_doe
         (
             "hooks",
             [
-                "the plan of rank 1 differs from that of rank 0, but all processes must train the same:",
+                "the plan differs between rank 0 and rank 1, but all processes must train the same:",
                 "  rank 0: LoggerHook (priority BELOW_NORMAL (60))",
                 "  rank 1: OnMain (priority NORMAL (50))",
             ],

@@ -59,14 +59,14 @@ def test_records_of_one_process_extremes_and_values_that_a_resume_restores(tmp_p
             0,
             "DistributedError",
             "the metric 'own' of val differs between the processes (rank 0: 1, rank 1: -1), so they would decide "
-            "differently; an object with compute() has to sum up over the processes itself, as those of torchmetrics "
+            "differently; an object with compute() has to sum up over the processes itself, as torchmetrics objects "
             "do",
         ),
         (
             "rates",
             0,
             "DistributedError",
-            "the optimizer of rank 1 differs from that of rank 0, but all processes must train the same:\n"
+            "the optimizer differs between rank 0 and rank 1, but all processes must train the same:\n"
             "  rank 0: SGD lr=0.1 momentum=0 dampening=0 weight_decay=0 nesterov=False maximize=False "
             "differentiable=False parameters=4\n"
             "  rank 1: SGD lr=1.1 momentum=0 dampening=0 weight_decay=0 nesterov=False maximize=False "

@@ -102,7 +102,7 @@ def loop_with_callbacks(training: Training, model: nn.Module, optimizer: torch.o
 
 def train_in(loop: Loop, runner: Runner) -> Runner:
     """Train with a loop that is not hookline's, in a session of the runner."""
-    with session(runner._host, "train", runner._host.start):
+    with session(runner._host, "train", runner._host.start, runner._host.stages):
         loop(runner._host.training, runner.model, runner.optims.sole.optimizer)
     return runner
 
@@ -145,7 +145,7 @@ def test_a_hook_records_the_same_in_a_foreign_loop(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["GradNormHook", "GradClipHook", "EMAHook", "LoggerHook", "CheckInvalidLossHook"])
-def test_so_it_does_if_the_loop_accumulates_gradients(name: str) -> None:
+def test_a_hook_records_the_same_in_a_loop_that_accumulates_gradients(name: str) -> None:
     theirs = train_in(accumulating_loop, build_runner(name, "theirs/run"))
     ours = train(build_runner(name, "ours/run"))
     assert ours.updates == EPOCHS * (BATCHES // 2 + 1)
@@ -153,7 +153,7 @@ def test_so_it_does_if_the_loop_accumulates_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["GradNormHook", "LoggerHook"])
-def test_so_it_does_if_the_loop_only_has_callbacks(name: str) -> None:
+def test_a_hook_records_the_same_in_a_loop_that_only_has_callbacks(name: str) -> None:
     one: dict[str, Any] = {"optim": {"accumulate": 1}}
     theirs = train_in(loop_with_callbacks, build_runner(name, "theirs/run", **one))
     assert_same(theirs, train(build_runner(name, "ours/run", **one)))

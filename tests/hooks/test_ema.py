@@ -525,7 +525,7 @@ def test_a_hook_that_joins_in_the_middle_averages_from_there_on() -> None:
         ),
         (
             {"ema_type": Hook},
-            "ema_type must be a name or a subclass of WeightAverage, not <class 'hookline.plan.hook.Hook'>",
+            "ema_type must be a name or a subclass of WeightAverage, not <class 'hookline.runner.hook.Hook'>",
         ),
         ({"momentum": 0}, "momentum must be above 0 and at most 1, not 0"),
         ({"ema_type": "MomentumAnnealingEMA", "gamma": -1}, "gamma must be above 0, not -1"),

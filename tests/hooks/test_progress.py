@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -262,3 +263,27 @@ def test_nothing_is_drawn_after_a_run_that_failed(monkeypatch: pytest.MonkeyPatc
     runner.plan.remove(next(entry.hook for entry in runner.plan if entry.name == "<lambda>"))
     runner.val()
     assert (len(pictures), runner.terminal.progress, runner.terminal._refresher) == (drawn, None, None)
+
+
+def test_a_run_that_resumes_with_fewer_batches_ends_at_its_last_iteration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    toy_runner(work_dir=tmp_path, batches=6, max_epochs=2, val=None).train()
+    parts: dict[str, Any] = {
+        "work_dir": tmp_path,
+        "batches": 2,
+        "max_epochs": 4,
+        "val": None,
+        "resume": True,
+        "keep": "config",
+    }
+    pictures, runner = watched(ProgressHook(), monkeypatch, **parts)
+    etas: list[float] = []
+    runner.on("after_train_iter", priority=100)(lambda runner: etas.append(runner.hub.get_info("eta")))
+    runner.train()
+    assert [plain(lines)[0] for lines in pictures] == [
+        *("epoch 2/4 12/16", "epoch 3/4 12/16", "epoch 3/4 13/16", "epoch 4/4 14/16", "epoch 4/4 15/16"),
+        "epoch 4/4 16/16",
+    ]
+    times = runner.hub.get_scalar("train/time").last()[-4:]
+    assert etas == pytest.approx([sum(times[:n]) / n * (4 - n) for n in range(1, 5)])

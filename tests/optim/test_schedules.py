@@ -227,7 +227,7 @@ def test_a_schedule_inside_another_needs_a_number() -> None:
     inside = SequentialLR(optimizer, [ConstantLR(optimizer), Cosine(optimizer)], [2])
     with pytest.raises(ConfigError) as refused:
         Optim(optimizer, [inside])
-    assert str(refused.value) == "Cosine inside of SequentialLR needs a number as its length, not 'auto'"
+    assert str(refused.value) == "Cosine inside SequentialLR needs a number as its length, not 'auto'"
     _, rates = run(lambda one: [SequentialLR(one, [ConstantLR(one, 0.5, 9), Linear(one, 6)], [2])], when="iter")
     assert rates.first == pytest.approx([0.5, 0.5, 1, 5 / 6, 4 / 6, 0.5, 2 / 6, 1 / 6])
 

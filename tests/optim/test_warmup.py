@@ -139,7 +139,7 @@ def test_wrong_places_are_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         Optim(optimizer, [ChainedScheduler([StepLR(optimizer, 1), Warmup(optimizer, 2)])])
     assert str(refused.value) == (
-        "a Warmup cannot be inside of ChainedScheduler, which sets the rate itself; put it next to it: "
+        "a Warmup cannot be inside ChainedScheduler, which sets the rate itself; put it next to it: "
         "Optim(optimizer, schedulers=[ChainedScheduler(...), Warmup(...)])"
     )
     with pytest.raises(ConfigError) as refused:

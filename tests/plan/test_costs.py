@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hookline import Hook, every
+from hookline.plan.costs import Cost
 from hookline.testing import toy_data, toy_runner
 from tests.clock import Clock
 
@@ -149,3 +150,16 @@ def test_the_closing_table_names_the_dearest_hooks(clock: Clock, capsys: pytest.
     }
     assert rows["time"] == "hooks 278.0s"
     assert rows["hooks"] == "Slow 250.0s, Seldom 28.0s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [((10, 10), 510), ((500, 10), 1000), ((10, 500, 10), 1000), ((10, 30), 1020), ((500,), 25500), ((500, 500), 25500)],
+)
+def test_one_long_call_among_the_measured_ones_counts_once(seconds: tuple[int, ...], expected: int) -> None:
+    cost = Cost()
+    for each in seconds:
+        cost.add(each)
+    total = cost.total(scale=51 / len(seconds))
+    assert (total.calls, total.measured) == (51, len(seconds))
+    assert total.seconds == pytest.approx(expected)

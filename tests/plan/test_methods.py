@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from hookline.errors import HookError
-from hookline.plan.hook import Hook, every, not_a_point
+from hookline.plan.hook import every, not_a_point
 from hookline.plan.plan import Plan
 from hookline.plan.sources import source_of
+from hookline.runner.hook import Hook
 
 SIGNATURE = "after_train_iter(runner, batch_idx, data_batch, outputs)"
 seen: list[Any] = []

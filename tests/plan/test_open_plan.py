@@ -11,9 +11,10 @@ import pytest
 from hookline.errors import HookError
 from hookline.plan.callers import failing_call
 from hookline.plan.calls import blame_step
-from hookline.plan.hook import Hook, every
+from hookline.plan.hook import every
 from hookline.plan.plan import Plan
 from hookline.plan.points import POINTS, Point, near_miss
+from hookline.runner.hook import Hook
 
 
 @pytest.fixture

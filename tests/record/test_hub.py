@@ -9,7 +9,7 @@ import torch
 
 from hookline import MessageHub
 from hookline.errors import HookError, HooklineError
-from hookline.record.hub import KEPT
+from hookline.record.history import KEPT
 
 
 def test_a_history_gives_its_newest_value_and_statistics_over_a_window() -> None:

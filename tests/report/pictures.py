@@ -31,7 +31,7 @@ def train(name: str, lr: str, killed_at: str = "", resume: str = "") -> None:
         ],
     )
     runner.terminal.quiet = True
-    runner._host.resume = bool(resume)
+    runner._host.start.contract.choices.resume = bool(resume)
 
     def kill(runner: Any) -> None:
         if killed_at and runner.iter == int(killed_at):

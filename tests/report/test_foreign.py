@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from hookline.errors import ConfigError
 from hookline.report.event_files import read_events
-from hookline.report.gather import gather_run, is_readable
+from hookline.report.foreign import find_other_runs
+from hookline.report.gather import gather, gather_run, is_readable
 from hookline.testing import toy_runner
 
 
@@ -136,3 +138,49 @@ def test_pipes_and_links_out_of_reach_are_no_problem(tmp_path: Path) -> None:
     data = gather_run(tmp_path)
     assert values_of(data) == {"loss": [(1, 2.0)]}
     assert len(data["warnings"]) == 2
+
+
+def test_zeros_at_the_end_of_an_event_file_end_it(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_scalar("a", 1.0, 1)
+    (file,) = tmp_path.iterdir()
+    with open(file, "ab") as more:
+        more.write(bytes(64) + file.read_bytes())
+    assert [event.tag for event in read_events(file)] == ["a"]
+
+
+def test_a_folder_of_runs_of_another_program_is_not_one_run(tmp_path: Path) -> None:
+    for name in ("version_0", "version_1/tf/train", "version_1/tf/validation"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "metrics.csv").write_text("step,loss\n1,2\n")
+    (tmp_path / "version_0" / "extra").mkdir()
+    (tmp_path / "version_0" / "extra" / "more.csv").write_text("step,x\n1,2\n")
+    (tmp_path / "notes.txt").touch()
+    inside = [tmp_path / "version_0", tmp_path / "version_1" / "tf"]
+    assert find_other_runs(tmp_path) == inside
+    assert [find_other_runs(run) for run in inside] == [[run] for run in inside]
+    (tmp_path / "all.csv").write_text("step,loss\n1,2\n")
+    assert find_other_runs(tmp_path) == [tmp_path]
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a/logs", "b/logs", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "metrics.csv").write_text("step,loss\n1,2\n")
+    found = gather(*(tmp_path / name for name in ("a/logs", "b/logs", "c")))
+    assert [run["name"] for run in found["runs"]] == ["a/logs", "b/logs", "c"]
+    assert found["comparison"]["table"]["columns"][0]["cells"] == ["a/logs", "b/logs", "c"]
+
+
+def test_a_file_that_is_too_large_for_a_plan_or_a_config_is_not_read(tmp_path: Path) -> None:
+    toy_runner(work_dir=tmp_path, max_epochs=1).train()
+    (tmp_path / "hooks.json").unlink()
+    for name in ("plan.txt", "config.yaml"):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(200 << 20)
+    tracemalloc.start()
+    data = gather_run(tmp_path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (data["plan"], data["config"]) == (None, [])
+    assert most < 50 << 20

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hookline.errors import NumericsError
 from hookline.report.gather import gather, gather_run
 from hookline.report.live.changes import Feed
 from hookline.report.live.hub import state_data
@@ -52,7 +53,8 @@ def test_a_run_that_finished(tmp_path: Path) -> None:
     assert run["hooks"]["steps"] == 8
     assert [fact["label"] for fact in run["summary"]][:3] == ["steps", "duration", "time per step"]
     hook = run["plan"]["children"][0]["hooks"][0]
-    assert (hook["name"], hook["cost"]["calls"]) == ("RuntimeInfoHook", 1)
+    costs = {each["name"]: each["points"] for each in run["hooks"]["hooks"]}
+    assert (hook["name"], costs["RuntimeInfoHook"]["before_run"]["calls"]) == ("RuntimeInfoHook", 1)
 
 
 def test_a_run_that_failed_was_killed_and_was_resumed(tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_a_run_that_failed_was_killed_and_was_resumed(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         runner.train()
     failed = gather_run(tmp_path)
-    assert (failed["status"], failed["verdict"]["text"]) == ("failed", "The run failed at step 4.")
+    assert (failed["status"], failed["verdict"]["text"]) == ("failed", "The run failed at step 6.")
     assert "<b>bad</b>" in failed["verdict"]["evidence"][0]
     toy_runner(work_dir=tmp_path, max_epochs=3, resume=True).train()
     done = gather_run(tmp_path)
@@ -106,7 +108,7 @@ def test_a_run_of_an_earlier_version_has_its_log_and_its_checkpoints(tmp_path: P
         "hooks": [
             {
                 **{"name": "RuntimeInfoHook", "priority": "10", "every": "each time", "why": "priority from the class"},
-                **{"where": "", "cost": None},
+                "where": "",
             }
         ],
     }
@@ -220,3 +222,52 @@ def test_a_link_or_a_pipe_in_place_of_a_file_is_not_read(tmp_path: Path, name: s
     os.mkfifo(path)
     assert gather(tmp_path / "a")["runs"][0]["name"] == "a"
     Feed(tmp_path / "a")
+
+
+def test_the_step_of_a_failure_is_the_same_everywhere(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path, max_epochs=3, default_hooks={"logger": {"interval": 3}})
+
+    @runner.on("after_train_iter")
+    def explode(runner: Runner) -> None:
+        if runner.iter == 6:
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError):
+        runner.train()
+    found = gather_run(tmp_path)
+    assert max(step for each in found["metrics"] for step in each["steps"]) == 4
+    assert (found["steps"], found["summary"][0]["value"]) == (6, "6")
+    assert found["verdict"]["text"] == "The run failed at step 6."
+    assert [(kind, step) for kind, step, _ in marks_of(found)] == [("save", 4), ("failure", 6)]
+    first, where = found["verdict"]["evidence"]
+    assert first == "RuntimeError: boom"
+    assert where.startswith("in hook explode, at after_train_iter, epoch=1 iter=6 rank=0 (")
+    assert where.endswith(f"{Path(__file__).name}:{explode.__code__.co_firstlineno})")
+
+
+@pytest.mark.parametrize("hooks", [[], [{"type": "CheckInvalidLossHook", "interval": 3}]])
+def test_a_bad_loss_is_at_its_own_step_everywhere(tmp_path: Path, hooks: list[Any]) -> None:
+    runner = toy_runner(
+        work_dir=tmp_path, max_iters=9, custom_hooks=hooks, default_hooks={"logger": {"interval": 3}}, val=None
+    )
+
+    @runner.on("before_train_iter")
+    def spoil(runner: Runner) -> None:
+        if runner.iter == 4:
+            for parameter in runner.model.parameters():
+                parameter.data.fill_(float("nan"))
+
+    with pytest.raises(NumericsError, match="iteration 5"):
+        runner.train()
+    found = gather_run(tmp_path)
+    assert (found["steps"], found["verdict"]["text"]) == (5, "The run failed at step 5.")
+    assert [(kind, step) for kind, step, _ in marks_of(found)] == [("failure", 5)]
+    assert state_data(Feed(tmp_path))["step"] == 5
+
+
+def test_a_killed_run_ends_at_its_last_record(tmp_path: Path) -> None:
+    start = {"time": 1.0, "step": 0, "epoch": 0, "kind": "start", "environment": {}}
+    (tmp_path / "events.jsonl").write_text(json.dumps(start) + "\n")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 7, "train/loss": 1.0}\n')
+    found = gather_run(tmp_path)
+    assert (found["status"], found["steps"], marks_of(found)) == ("killed", 7, [("kill", 7, "killed")])

@@ -4,15 +4,19 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hookline.errors import StorageError
 from hookline.plan.points import POINTS, SCOPES
+from hookline.report.gather import gather
 from hookline.report.images import MOST_STEPS, Images
-from hookline.report.page import SCRIPTS, as_json, make_page, read_static, write_page
+from hookline.report.page import SCRIPTS, as_json, make_page, pack, read_static, write_page
 from hookline.report.plan_picture import LOOP, draw, from_text
+from hookline.testing import toy_runner
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -113,12 +117,11 @@ def test_the_picture_of_the_plan_has_every_point_and_every_scope() -> None:
     assert scopes == set(SCOPES)
 
 
-def test_points_of_the_user_come_last_and_costs_are_added() -> None:
+def test_points_of_the_user_come_last() -> None:
     hook = {"name": "A", "priority": 50, "every": "each time", "why": "", "where": "a.py:1"}
     plan = {"points": [{"name": "after_render", "hooks": [hook]}, {"name": "around_run", "hooks": [hook]}]}
-    cost = {"calls": 1, "seconds": 2.0}
-    tree = draw(plan, {"A": {"after_render": cost}})
-    assert tree["children"][-1] == {"point": "after_render", "hooks": [{**hook, "priority": "50", "cost": cost}]}
+    tree = draw(plan)
+    assert tree["children"][-1] == {"point": "after_render", "hooks": [{**hook, "priority": "50"}]}
     assert [each["name"] for each in tree["around"]] == ["A"]
 
 
@@ -135,3 +138,48 @@ def test_a_text_of_a_plan_is_read_back() -> None:
     ]
     assert found[1]["hooks"][0]["every"] == "every 10 iterations"
     assert from_text("x" * 10_000 + "\n" + " " * 5000)["points"] == []
+
+
+def test_what_runs_have_in_common_is_in_a_page_once() -> None:
+    def run(lr: str) -> dict[str, Any]:
+        metrics = [{"name": name, "steps": [1, 2], "values": [3, 4], "means": [5], "mean_steps": [1]} for name in "ab"]
+        plan = {"scope": "run", "around": [], "children": []}
+        return {
+            "plan": plan,
+            "config": [["lr", lr], ["seed", "0"]],
+            "environment": [["torch", "2"]],
+            "metrics": metrics,
+        }
+
+    data: dict[str, Any] = {"title": "", "runs": [run("0.1"), run("0.2"), {**run("0.1"), "plan": None}]}
+    packed = json.loads(as_json(pack(data)))
+    of = [None, *packed["shared"]]
+    assert sorted(map(str, packed["shared"])) == sorted(
+        map(str, [data["runs"][0]["plan"], ["lr", "0.1"], ["lr", "0.2"], ["seed", "0"], ["torch", "2"], [1, 2], [1]])
+    )
+    for run_packed, whole in zip(packed["runs"], data["runs"], strict=True):
+        plan = run_packed["plan"]
+        assert (None if plan is None else of[plan + 1]) == whole["plan"]
+        assert [of[place + 1] for place in run_packed["config"]] == whole["config"]
+        assert [of[metric["steps"] + 1] for metric in run_packed["metrics"]] == [[1, 2], [1, 2]]
+    assert data["runs"][0]["config"] == [["lr", "0.1"], ["seed", "0"]]
+
+
+def test_a_page_of_100_runs_has_at_most_3_mb_and_a_page_of_one_without_images_half_a_mb(tmp_path: Path) -> None:
+    toy_runner(work_dir=tmp_path / "0", max_epochs=20, config={f"key{n}": {"a": n} for n in range(50)}).train()
+    picture = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(6000)).decode()
+    images = [{"name": f"image {n}", "step": step, "png": picture} for n in range(4) for step in range(10)]
+    (tmp_path / "0" / "images.jsonl").write_text("".join(json.dumps(image) + "\n" for image in images))
+    records = [{"step": step, **{f"train/m{n}": 1 / (step + n) for n in range(10)}} for step in range(1, 121)]
+    (tmp_path / "0" / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with open(tmp_path / "0" / "run.log", "a") as log, open(tmp_path / "0" / "events.jsonl", "a") as events:
+        for number in range(300):
+            log.write(f"2026-01-02 03:04:05  {number:05} {'x' * 100}\n")
+            warning = {"time": 2e9, "step": number, "epoch": 0, "kind": "warning", "text": f"{number:05} {'y' * 200}"}
+            events.write(json.dumps(warning) + "\n")
+    for number in range(1, 100):
+        shutil.copytree(tmp_path / "0", tmp_path / str(number), ignore=shutil.ignore_patterns("*.pth"))
+    folders = [tmp_path / str(number) for number in range(100)]
+    assert len(make_page(gather(*folders))) < 3e6
+    (folders[0] / "images.jsonl").unlink()
+    assert len(make_page(gather(folders[0]))) < 0.5e6

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -105,9 +106,39 @@ def test_long_lines_are_read_in_smaller_chunks(tmp_path: Path, monkeypatch: pyte
     assert points(read(tmp_path / "m.jsonl", lines)) == {"a": [(step, float(step)) for step in range(1, 8)]}
 
 
-def test_a_row_that_is_longer_than_any_record_ends_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_is_longer_than_any_record_loses_its_last_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(records, "LONGEST", 64)
     columns = read(tmp_path / "m.csv", "step,a\n1,1\n2," + "1" * 1000 + "\n3,3\n")
-    assert points(columns) == {"a": [(1, 1.0)]}
+    assert points(columns) == {"a": [(1, 1.0), (3, 3.0)]}
     assert points(read(tmp_path / "n.csv", "step," + "a" * 1000 + "\n1,1\n")) == {}
     assert points(read(tmp_path / "o.csv", '"' + "a" * 200_000)) == {}
+
+
+@pytest.mark.parametrize("name", ["m.jsonl", "m.csv"])
+def test_names_and_waiting_numbers_are_bounded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_NAMES", 3)
+    monkeypatch.setattr(records, "MOST_VALUES", 20)
+    names = [f"m{number}" for number in range(100)]
+    if name == "m.csv":
+        lines = [",".join(["step", *names]), *(",".join([str(step), *["1"] * 100]) for step in range(1, 9))]
+    else:
+        lines = [json.dumps({"step": step, **dict.fromkeys(names, 1)}) for step in range(1, 9)]
+    waiting: list[int] = []
+    finish = Columns.finish
+
+    def note(self: Columns) -> Columns:
+        waiting.append(sum(map(len, self._chunk)))
+        return finish(self)
+
+    monkeypatch.setattr(Columns, "finish", note)
+    columns = read(tmp_path / name, "\n".join(lines) + "\n")
+    assert points(columns) == {each: [(step, 1.0) for step in range(1, 9)] for each in names[:3]}
+    assert (columns.has_more_names, max(waiting) <= 20 + 7) == (True, True)
+
+
+def test_as_many_names_as_fit_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_NAMES", 3)
+    columns = read(tmp_path / "m.jsonl", '{"step": 1, "epoch": 1, "time": 2, "a": 1, "b": 1}\n')
+    assert (list(columns.curves), columns.has_more_names) == (["time", "a", "b"], False)

@@ -108,8 +108,8 @@ def test_a_run_that_is_extended_asks_how_an_auto_schedule_continues(
     with pytest.raises(ConfigError) as refused:
         run(tmp_path, 4, schedule=schedule, resume=True)
     assert str(refused.value) == (
-        f"{tmp_path / 'iter_6.pth'}: the length of training has changed (max_epochs 2 -> 4), and so has that of a "
-        "schedule with the length 'auto'; decide how the learning rate continues:\n"
+        f"{tmp_path / 'iter_6.pth'}: the length of training has changed (max_epochs 2 -> 4), and so has the length of "
+        "a schedule with 'auto'; decide how the learning rate continues:\n"
         f"  schedule ({name}\n"
         f'  keep="schedule=checkpoint"  to continue the old curve, which keeps its length ({so})\n'
         f'  keep="schedule=config"  to stretch the rest of the curve: the rate continues from {rate:g} without a jump, '

@@ -11,7 +11,8 @@ import pytest
 
 from hookline import Hook, Runner
 from hookline.errors import HookError
-from hookline.run.requests import NO_STOP, Requests, SaveRequest, Stop
+from hookline.run.requests import NO_STOP, Requests, Stop
+from hookline.run.save_request import SaveRequest
 from hookline.testing import toy_runner
 
 

@@ -44,7 +44,7 @@ def test_importing_hookline_and_its_hooks_does_not_import_torch() -> None:
 def test_the_version_stands_in_one_place() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert "version" not in project["project"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "hookline.__version__"}
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "hookline.common.version.VERSION"}
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", hookline.__version__)
     cited = re.search(r"^version: (.+)$", (Path(__file__).parents[2] / "CITATION.cff").read_text(), re.MULTILINE)
     assert cited is not None

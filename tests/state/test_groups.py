@@ -177,7 +177,7 @@ def test_other_groups_in_the_script_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as refused:
         run(tmp_path, layers=2, resume=True).train()
     assert str(refused.value).endswith(
-        "the optimizer: this run has groups of [2, 2] parameters, that of the checkpoint began with [2]"
+        "the optimizer: this run has groups of [2, 2] parameters, the run of the checkpoint began with [2]"
     )
 
 

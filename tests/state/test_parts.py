@@ -14,8 +14,10 @@ from hookline.checkpoint import store
 from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, HookError, StorageError
 from hookline.hooks import EarlyStoppingHook, EMAHook
+from hookline.run.handling import Validations
 from hookline.state import snapshot
-from hookline.state.host import Host, Part
+from hookline.state.contents import Contents, Part
+from hookline.state.host import Host
 from hookline.testing import toy_data, toy_model, toy_runner
 from tests.engine.spoiled import spoil
 
@@ -37,9 +39,9 @@ def test_a_checkpoint_has_meta_and_one_entry_for_each_part(tmp_path: Path) -> No
     runner = toy_runner(work_dir=tmp_path, max_epochs=1)
     runner.train()
     saved = store.read(tmp_path / "epoch_1.pth", sealed=True)
-    stateless = ("loader", "groups")
-    assert list(saved) == ["meta", *(name for name in runner._host.parts if name not in stateless)]
-    assert list(runner._host.parts) == [
+    parts = list(runner._host.contents.parts)
+    assert list(saved) == ["meta", *(name for name in parts if name not in ("loader", "groups"))]  # without a state
+    assert parts == [
         *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "loader", "modules", "groups"),
         *("message_hub", "writers", "metric_states", "hooks", "rng"),
     ]
@@ -49,7 +51,7 @@ def test_a_part_of_the_user_is_saved_and_comes_back(tmp_path: Path) -> None:
     curriculum = Curriculum()
     runner = toy_runner(work_dir=tmp_path, max_epochs=2)
     runner.add_part("curriculum", curriculum)
-    assert list(runner._host.parts)[-3:] == ["curriculum", "hooks", "rng"]
+    assert list(runner._host.contents.parts)[-3:] == ["curriculum", "hooks", "rng"]
     runner.on("after_train_epoch")(lambda: setattr(curriculum, "level", curriculum.level + 1))
     runner.train()
     assert store.read(tmp_path / "epoch_2.pth", sealed=True)["curriculum"] == {"level": 2}
@@ -200,7 +202,7 @@ def test_nothing_is_loaded_if_one_part_does_not_fit(tmp_path: Path) -> None:
             return ["the weather: it rains"]
 
     resumed = toy_runner(work_dir=tmp_path, max_epochs=2, resume=True)
-    resumed._host.parts["position"] = Picky()
+    resumed._host.contents.parts["position"] = Picky()
     before = {name: value.clone() for name, value in resumed.model.state_dict().items()}
     with pytest.raises(StorageError) as refused:
         resumed.train()
@@ -215,12 +217,13 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
         def state_dict(self) -> dict[str, Any]:
             return {"n": 3}
 
-    class Bare(Host):
+    class Bare(Contents):
         def facts(self) -> dict[str, Any]:
             return {"who": "a host"}
 
-    runner, host = toy_runner(), Bare()
-    host.plan, host.parts, host.strategy = runner.plan, {"counts": Counts()}, runner.strategy
+    runner, host = toy_runner(), Host()
+    host.plan, host.strategy, host.evaluation = runner.plan, runner.strategy, Validations()
+    host.contents = Bare({"counts": Counts()})
     assert snapshot.take(host) == {"meta": {"who": "a host"}, "counts": {"n": 3}}
 
 

@@ -129,7 +129,7 @@ def test_a_hook_state_that_cannot_be_read_back_is_refused_by_name(state: Any, wh
     )
 
 
-def test_so_is_what_others_put_into_a_checkpoint(tmp_path: Path) -> None:
+def test_entries_of_others_that_cannot_be_read_back_are_refused_by_name(tmp_path: Path) -> None:
     runner = toy_runner(work_dir=tmp_path)
     runner.hub.info["where"] = tmp_path
     with pytest.raises(HookError, match=r"^checkpoint\['message_hub'\]\['info'\]\['where'\] is a pathlib.PosixPath"):

@@ -79,7 +79,7 @@ def test_a_model_that_could_not_be_resumed_is_refused_by_name_and_nothing_is_wri
     assert list(tmp_path.glob("*.pth")) == list(tmp_path.glob(".*")) == []
 
 
-def test_so_are_cyclic_and_endless_states_of_every_part(tmp_path: Path) -> None:
+def test_cyclic_and_endless_states_of_every_part_are_refused_by_name(tmp_path: Path) -> None:
     class Scheduler(lr_scheduler.StepLR):
         def state_dict(self) -> Any:
             return {"states": bombs.cyclic()}

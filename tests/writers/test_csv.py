@@ -142,8 +142,8 @@ def test_rows_that_wait_for_a_column_are_saved_with_a_checkpoint(
     assert text(tmp_path) == "step,a,b\n1,1.0,\n2,,2.0\n3,3.0,\n"
 
 
-FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "\rx", "=cmd|'/c calc'!A1,x", "'=x", "＝x")
-HEADER = "step,'=1+1,'+x,'-x,'@x,'\tx,\"'\rx\",\"'=cmd|'/c calc'!A1,x\",''=x,'＝x,loss\n"
+FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "\rx", "=cmd|'/c calc'!A1,x", "'=x", "＝x", "+1", "-0.5")
+HEADER = "step,'=1+1,'+x,'-x,'@x,'\tx,\"'\rx\",\"'=cmd|'/c calc'!A1,x\",''=x,'＝x,'+1,'-0.5,loss\n"
 
 
 def test_no_name_is_a_formula_and_numbers_stay_as_they_are(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class SealingFile:
     Args:
         file: The file to write.
         lasting: The addresses of memory that stays unchanged until `seal` or `abandon` returns. The hash of large data
-            there is not waited for before that. torch frees or reuses all other memory, such as that of the pickle.
+            there is not waited for before that. torch frees or reuses all other memory, such as the pickle's memory.
     """
 
     def __init__(self, file: IO[bytes], lasting: Container[int] = ()) -> None:

@@ -72,7 +72,7 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
 
 
 class _Survey:
-    """What has to be known about the values of a checkpoint to write it."""
+    """Facts about the values of a checkpoint that are needed to write it."""
 
     def __init__(self, value: Any) -> None:
         #: The addresses of the large tensors that torch writes from where they are. It copies all others first.
@@ -171,7 +171,7 @@ def _why_no_file(path: Path) -> str:
     try:
         return f"{path} is {files.kind_of(os.stat(path))}, not a checkpoint"
     except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a NUL in the path
-        return f"there is no checkpoint {path}; to list those of a run: hookline inspect FOLDER"
+        return f"there is no checkpoint {path}; to list a run's checkpoints: hookline inspect FOLDER"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}"
 

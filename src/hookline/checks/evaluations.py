@@ -11,12 +11,12 @@ from hookline.checks.trial import Stage, try_evaluations
 from hookline.common.escape import escaped
 from hookline.common.monitor import AUTO, refuse_unknown
 from hookline.errors import ConfigError
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.plan.calls import Call
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
 
 log = logging.getLogger("hookline")
 

@@ -12,9 +12,9 @@ from hookline.checks.zero_rates import is_zero, keeps_zero
 from hookline.common.escape import escaped
 from hookline.errors import ConfigError, HookError
 from hookline.optim.refusals import refuse_closure, refuse_other_optimizer
+from hookline.plan.entry import is_custom
 from hookline.plan.milestones import quantity
-from hookline.plan.plan import is_custom
-from hookline.state.host import CustomPart
+from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
@@ -33,7 +33,7 @@ def check_optims(runner: Run) -> None:
         for scheduled in optim.schedulers:
             refuse_other_optimizer(scheduled.scheduler, optim.optimizer, who)
         if not runner.steps_are_custom:
-            refuse_closure(optim.optimizer, who, runner.closure_hint)
+            refuse_closure(optim.optimizer, who, runner.hints.closure)
         if outside := refuse_foreign(runner, optim, who):
             log.warning(
                 "%s updates %d parameters that are not in the model, so checkpoints do not contain them. Put them into "
@@ -108,8 +108,8 @@ def refuse_emptied(runner: Run) -> None:
         suspects = [each.name for each in runner.plan if is_custom(each.hook) and "param_groups" in names_in(each.hook)]
         by = f" ({' or '.join(suspects)} uses param_groups)" if suspects else ""
         raise HookError(
-            f"{_name_of(name, optim)} has no parameters left by iteration {runner.iter}{by}, so nothing is trained; to "
-            "stop training a parameter, freeze it: parameter.requires_grad_(False)"
+            f"{_name_of(name, optim)} has no parameters left by iteration {runner.position.iter}{by}, so nothing is "
+            "trained; to stop training a parameter, freeze it: parameter.requires_grad_(False)"
         )
 
 
@@ -143,7 +143,7 @@ def _name_of(name: str, optim: Optim) -> str:
 
 def refuse_foreign(runner: Run, optim: Optim, who: str) -> int:
     """Refuse an optimizer that updates nothing of the model. Return how many other parameters it updates."""
-    modules = [runner.model, *(part.part for part in runner.parts.values() if isinstance(part, CustomPart))]
+    modules = [runner.model, *(part.part for part in runner.contents.parts.values() if isinstance(part, CustomPart))]
     known = {id(each) for module in modules if isinstance(module, nn.Module) for each in module.parameters()}
     updated = optim.parameters()
     outside = sum(id(parameter) not in known for parameter in updated)

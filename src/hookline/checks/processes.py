@@ -22,7 +22,7 @@ def compare_processes(runner: Run) -> None:
         for what, value in theirs.items():
             if value != first[what]:
                 error = DistributedError(
-                    f"{what} of rank {rank} differs from that of rank 0, but all processes must train the same:\n  "
+                    f"{what} differs between rank 0 and rank {rank}, but all processes must train the same:\n  "
                     + _difference(first[what], value, rank)
                 )
                 error.was_reported = True  # all processes raise it

@@ -1,8 +1,8 @@
 """Reports of what a run never reaches: hooks, frequencies and intervals that would silently do nothing.
 
 `Lengths` says how often a run does each thing. A hook shows what it waits for: by the frequencies of its methods, or,
-if it counts by itself, by its milestones (`Hook.must_reach`). Everything is compared with the whole run, so a resumed
-run reports the same. If a length is unknown, as for a stream, nothing is reported.
+if it has its own counter, by its milestones (`must_reach`). Everything is compared with the whole run, so a resumed run
+reports the same. If a length is unknown, as for a stream, nothing is reported.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.loop_specs import TrainLoop
-from hookline.plan.hook import Hook
+from hookline.plan.entry import is_custom
+from hookline.plan.hook import BaseHook
 from hookline.plan.matching import function_of
 from hookline.plan.milestones import quantity
-from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop
     from hookline.engine.run import Run
     from hookline.plan.calls import Call
+    from hookline.plan.entry import Entry
     from hookline.plan.milestones import Milestone
-    from hookline.plan.plan import Entry
 
 log = logging.getLogger("hookline")
 
@@ -60,7 +60,7 @@ class Lengths:
 
     @classmethod
     def of(cls, runner: Run) -> Lengths:
-        """Return the lengths of a run; in a dry run, those of the real run."""
+        """Return the lengths of a run; in a dry run, the lengths of the real run."""
         loop = runner.train_loop.planned
         evaluations = {"val": runner.val_loops, "test": runner.test_loops}
         more = mentions(runner, "request_val")
@@ -75,7 +75,7 @@ class Lengths:
 
     @property
     def whole_epochs(self) -> int | None:
-        """Return the number of passes over the data that end. Training by iterations may end inside of one."""
+        """Return the number of passes over the data that end. Training by iterations may end inside a pass."""
         if self.loop.max_iters is None or self.loop.by_epoch:
             return self.loop.max_epochs
         return self.loop.max_iters // self.loop.length if self.loop.length else None
@@ -119,7 +119,7 @@ def _validations(loop: TrainLoop, more: bool) -> int | None:
 def mentions(runner: Run, name: str) -> bool:
     """Return whether the code of a user's hook uses an attribute of this name, in any of its methods."""
     custom = [entry.hook for entry in runner.plan if is_custom(entry.hook)]
-    different = {type(hook) if isinstance(hook, Hook) else id(hook): hook for hook in custom}  # by their code
+    different = {type(hook) if isinstance(hook, BaseHook) else id(hook): hook for hook in custom}  # by their code
     return any(name in names_in(hook) for hook in different.values())
 
 
@@ -132,7 +132,7 @@ def names_in(thing: Any) -> set[str]:
         code = codes.pop()
         if isinstance(code, CodeType):
             found.update(code.co_names)
-            codes += code.co_consts  # functions inside of functions
+            codes += code.co_consts  # nested functions
     return found
 
 

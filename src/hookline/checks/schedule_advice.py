@@ -1,7 +1,7 @@
 """Advice on schedules whose lengths or units do not fit the run, with what to write instead.
 
-The rules know the schedulers of torch and those of `schedules`. Schedulers of other classes may count as they like, and
-so may those inside of others (SequentialLR, ChainedScheduler). A length that differs by a tenth is close enough.
+The rules know the schedulers of torch and of `schedules`. Schedulers of other classes, and nested schedulers
+(SequentialLR, ChainedScheduler), may count as they like. A length that differs by a tenth is close enough.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _overwritten(optim: Optim, scheduled: Scheduled) -> Iterator[str]:
     for other in others:
         if isinstance(other, Schedule):
             yield (
-                f"{who.__name__}: {type(other).__name__} sets the rate by itself, so changes that {who.__name__} makes "
+                f"{who.__name__}: {type(other).__name__} sets the rate itself, so changes that {who.__name__} makes "
                 "are lost. Use one of them"
             )
 

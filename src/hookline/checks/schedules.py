@@ -61,7 +61,7 @@ def refuse_short_schedule(runner: Run, optim: Optim, scheduled: Scheduled) -> No
             advice = (
                 f"Set total_steps to {needed}{_other_unit(runner, optim, cycle.total_steps, needed)}"
                 if runner.loading.resumed_at < 0
-                else "The length is that of the checkpoint and cannot grow; train only to its end, or start a new run "
+                else "The length comes from the checkpoint and cannot grow; train only to its end, or start a new run "
                 "from its weights (load_from)"
             )
             raise ConfigError(

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
-from hookline.common.untouched import ConsumedError, modules_untouched, untouched
+from hookline.common.untouched import ConsumedError, buffers_restored, gradients_restored, modules_untouched, untouched
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
 from hookline.engine.metrics import Average, mean_of
-from hookline.engine.rehearsal import buffers_restored, gradients_restored
 from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, blame
 from hookline.plan.calls import blame_step
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 
 if TYPE_CHECKING:
     from torch import nn

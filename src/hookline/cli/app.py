@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import hookline
 from hookline.cli import compare, export, hooks, init, inspect, plan, report, run_as, schema, sweep, test, train, watch
 from hookline.cli.common import show, suggest_override
 from hookline.cli.errors import Traceback, show_error
 from hookline.common import launched
+from hookline.common.version import VERSION
 from hookline.errors import exit_code_of
 
 
@@ -56,7 +56,7 @@ for command in (train, test, sweep, plan, hooks, inspect, export, compare, repor
 
 def _version(wanted: bool) -> None:
     if wanted:
-        show(f"hookline {hookline.__version__}")
+        show(f"hookline {VERSION}")
         raise typer.Exit
 
 

@@ -96,8 +96,8 @@ def load_config(words: list[str] | None) -> LoadedConfig:
 
 def split_words(words: list[str] | None) -> tuple[Path, list[str]]:
     """Split the words of a command into the file, or else the bundled config, and the overrides."""
-    given = list(words or [])
-    named = bool(given) and (os.path.exists(given[0]) or "=" not in given[0])
-    path = Path(given.pop(0)) if named else Path(str(files("hookline.data") / "digits.yaml"))
+    rest = list(words or [])
+    named = bool(rest) and (os.path.exists(rest[0]) or "=" not in rest[0])
+    path = Path(rest.pop(0)) if named else Path(str(files("hookline.data") / "digits.yaml"))
     # In an ASCII locale, Python does not decode other characters of the command line. YAML is UTF-8.
-    return path, [os.fsencode(override).decode("utf-8", "surrogateescape") for override in given]
+    return path, [os.fsencode(override).decode("utf-8", "surrogateescape") for override in rest]

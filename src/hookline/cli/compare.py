@@ -79,14 +79,14 @@ def run(
     folders = runs_in(folders)
     in_rows = not side_by_side and (bool(sort or top or columns or every or last) or len(folders) > FEW)
     _refuse_useless(as_json, side_by_side, bool(columns or every), last and not sort and not top, reverse and not sort)
-    found, left_out = read_runs(folders, skip_broken=in_rows)
-    names = comparison.select_metrics(found, metric or (["*"] if columns else ()))
+    loaded, left_out = read_runs(folders, skip_broken=in_rows)
+    names = comparison.select_metrics(loaded, metric or (["*"] if columns else ()))
     by, order = None, list[str]()
     if sort or top:
-        found, by, order = sort_runs(found, sort, reverse, last, top)
+        loaded, by, order = sort_runs(loaded, sort, reverse, last, top)
         names += [by.name] * (by.kind == "metric" and by.name not in names)
-    outcomes = [comparison.summarize(each, names) for each in found]
-    differing = comparison.find_differences(found)
+    outcomes = [comparison.summarize(loaded_run, names) for loaded_run in loaded]
+    differing = comparison.find_differences(loaded)
     if as_json:
         problems = {str(path): str(error) for path, error in left_out.items()}
         show(json.dumps(comparison.to_data(outcomes, differing, problems), indent=2, allow_nan=False))
@@ -95,7 +95,7 @@ def run(
             lines = show_rows(outcomes, names, by.name if by else "", columns or (), every, last)
         else:
             lines = show_side_by_side(outcomes, names, differing)
-        for line in [*lines, *order, *lines_on_configs(found, bool(differing))]:
+        for line in [*lines, *order, *lines_on_configs(loaded, bool(differing))]:
             show_wrapped(line)
     report_left_out(left_out)
 
@@ -137,8 +137,8 @@ def runs_in(folders: Sequence[Path]) -> list[Path]:
     from hookline.report.live.folder import find_runs
     from hookline.rundir.runs import is_run
 
-    found = ([folder] if is_run(folder) else find_runs(folder) or [folder] for folder in folders)
-    return list(dict.fromkeys(run for each in found for run in each))
+    groups = ([folder] if is_run(folder) else find_runs(folder) or [folder] for folder in folders)
+    return list(dict.fromkeys(run for group in groups for run in group))
 
 
 def read_runs(folders: Sequence[Path], skip_broken: bool = False) -> tuple[list[Run], dict[Path, HooklineError]]:
@@ -148,21 +148,21 @@ def read_runs(folders: Sequence[Path], skip_broken: bool = False) -> tuple[list[
     """
     from hookline.rundir import runs
 
-    found: list[Run] = []
+    loaded: list[Run] = []
     left_out: dict[Path, HooklineError] = {}
     for folder in folders:
         try:
-            each = runs.load(folder)
+            run = runs.load(folder)
             if skip_broken:
-                _ = each.metrics, each.has_config and each.config
-            found.append(each)
+                _ = run.metrics, run.has_config and run.config
+            loaded.append(run)
         except HooklineError as error:
             if not (skip_broken or isinstance(error, runs.NotARunError)) or not os.path.lexists(folder):
                 raise
             left_out[folder] = error
-    if not found:
+    if not loaded:
         raise next(iter(left_out.values()))
-    return found, left_out
+    return loaded, left_out
 
 
 def sort_runs(
@@ -202,7 +202,7 @@ def show_rows(
             columns[by] = leaderboard.same_in_all(outcomes, columns)[by]
         primary = columns[by] if by else leaderboard.find_primary(columns)
         ranked, order = leaderboard.rank_columns(columns, primary), list(columns.values())
-    runs = [each.run for each in outcomes]
+    runs = [outcome.run for outcome in outcomes]
     missing = display(Console(highlight=False), titles(runs), ranked, order, every or bool(wanted))
     shown = [column for column in order if column in ranked and column not in missing]
     lines = ["* best in its column"] * any(column.winners for column in shown)
@@ -227,7 +227,7 @@ def show_side_by_side(
     from hookline.cli.side_by_side import display
 
     blocks = {"config": config_rows(differing, len(outcomes)), "results": list(result_rows(outcomes, names))}
-    display(Console(highlight=False), titles([each.run for each in outcomes]), blocks)
+    display(Console(highlight=False), titles([outcome.run for outcome in outcomes]), blocks)
     return ["* best in its row"] * any(row.marked for rows in blocks.values() for row in rows)
 
 
@@ -261,19 +261,19 @@ def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[R
     from hookline.common.monitor import Monitor
     from hookline.rundir.comparison import find_rule, find_winners
 
-    yield Row("epochs", [str(each.epochs) for each in outcomes])
-    yield Row("iterations", [str(each.iterations) for each in outcomes])
-    times = {n: each.step_seconds for n, each in enumerate(outcomes) if each.step_seconds is not None}
+    yield Row("epochs", [str(outcome.epochs) for outcome in outcomes])
+    yield Row("iterations", [str(outcome.iterations) for outcome in outcomes])
+    times = {n: outcome.step_seconds for n, outcome in enumerate(outcomes) if outcome.step_seconds is not None}
     if times:
-        total = [NOTHING if each.seconds is None else as_duration(each.seconds) for each in outcomes]
+        total = [NOTHING if outcome.seconds is None else as_duration(outcome.seconds) for outcome in outcomes]
         yield Row("total step time", total)
         steps = [f"{times[n] * 1e3:.2f} ms" if n in times else NOTHING for n in range(len(outcomes))]
         yield Row("time per step", steps, find_winners(times, Monitor("time per step", "less")))
     for name in names:
         rule = find_rule(name)
-        yield _results(escaped(name), [each.final.get(name) for each in outcomes], rule)
+        yield _results(escaped(name), [outcome.final.get(name) for outcome in outcomes], rule)
         if rule is not None:
-            yield _results("  best", [each.best.get(name) for each in outcomes], rule)
+            yield _results("  best", [outcome.best.get(name) for outcome in outcomes], rule)
 
 
 def _results(label: str, results: Sequence[Result | None], rule: Monitor | None) -> Row:

@@ -19,8 +19,8 @@ def continuing_command(
     >>> continuing_command(["my run.yaml", "train.max_epochs=20"], [], [], Options(nproc=2))
     "hookline train 'my run.yaml' train.max_epochs=20 --nproc 2 --resume"
     """
-    if given := launched.command():
-        return given
+    if command := launched.command():
+        return command
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "the same command with --resume"  # torchrun started this process
     parts = list(words)

@@ -19,9 +19,9 @@ SECTIONS = re.compile(r"^(Example|YAML|Args):\n((?:[ \t]+.*(?:\n|\Z)|[ \t]*\n)+)
 HEAD = """\
 # The built-in hooks
 
-`make docs` generates this page from the code. `hookline hooks NAME` shows the same text in the terminal. Every example
-runs as it is; `toy_runner` creates a small run on toy data. The YAML is part of a config file.
-In a config, every hook also takes `priority`, `on_error`, `ranks`, `budget` and `budget_action`.
+`make docs` generates this page from the code. `hookline hooks NAME` shows the same text, and the points of the hook, in
+the terminal. Every example runs; `toy_runner` creates a small run on toy data. In a config, every hook also takes
+`priority`, `on_error`, `ranks`, `budget` and `budget_action`.
 
 """
 
@@ -116,24 +116,24 @@ def as_text(name: str) -> str:
 def page() -> str:
     """Return the docs page about all built-in hooks."""
     hooks = [read(name) for name in HOOKS if HOOKS.origin(name) == "hookline"]
-    rows = [f"| [{hook.name}](#{hook.name.lower()}) | {hook.priority} | {hook.summary} |" for hook in hooks]
-    table = ["| hook | priority | what it does |", "| --- | --- | --- |", *rows]
+    rows = [f"| [{hook.name}](#{hook.name.lower()}) | {hook.summary} |" for hook in hooks]
+    table = ["| hook | what it does |", "| --- | --- |", *rows]
     return HEAD + "\n".join(table) + "\n" + "".join(_section(hook) for hook in hooks)
 
 
 def _section(hook: Documentation) -> str:
     lines = ["", f"## {hook.name}", "", hook.text, ""]
     if hook.parameters:
-        lines += ["| parameter | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += ["| parameter | meaning |", "| --- | --- |"]
         for parameter, kind in zip(hook.parameters, hook.kinds, strict=True):
-            default = "required" if parameter.required else f"`{parameter.default!r}`"
-            cells = (f"`{parameter.name}`", f"`{kind}`", default, parameter.doc)
+            default = "" if parameter.required else f" = {parameter.default!r}"
+            cells = (f"`{parameter.name}: {kind}{default}`", parameter.doc)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
-    order = [f"priority {hook.priority}", hook.role]
+    order = [f"Priority {hook.priority}", hook.role]
     order += [f"runs after {', '.join(hook.runs_after)}"] * bool(hook.runs_after)
     order += [f"runs before {', '.join(hook.runs_before)}"] * bool(hook.runs_before)
-    lines += [f"Points: {', '.join(f'`{point}`' for point in hook.points)}; {', '.join(order)}.", ""]
+    lines += [f"{', '.join(order)}.", ""]
     for language, code in (("python", hook.example), ("yaml", hook.yaml)):
         lines += [f"```{language}", code, "```", ""]
     return "\n".join(lines)
@@ -150,7 +150,7 @@ def _kind(hook: Any, name: str) -> str:
     """Return the type of a parameter as written in the code, in simplified form."""
     annotation = inspect.signature(hook).parameters[name].annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace('"', "'").replace(", ", " | "), text)
+    text = re.sub(r"Literal\[([^\]]*)\]", lambda literal: literal[1].replace('"', "'").replace(", ", " | "), text)
     return re.sub(r"(list|dict|tuple)\[Any\]", r"\1", re.sub(r"Callable\[.*?\](?!\])", "function", text)).replace(
         "type[Any]", "class"
     )

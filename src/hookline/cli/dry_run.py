@@ -27,9 +27,9 @@ def preview(loaded: LoadedConfig, allow: Sequence[str], command: str, changes: d
     from hookline.config import build_runner
 
     runner = build_runner(loaded, allow=allow, quiet=True, **changes)
-    runner._host.continue_with(command)
-    found = runner.preview_resume()
-    show(f"dry run: there is no checkpoint in {runner.work_dir} yet" if found is None else f"dry run: {found}")
+    runner._host.hints.continue_with(command)
+    resume = runner.preview_resume()
+    show(f"dry run: there is no checkpoint in {runner.work_dir} yet" if resume is None else f"dry run: {resume}")
 
 
 def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:

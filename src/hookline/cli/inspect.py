@@ -54,15 +54,15 @@ def run(
             data = survey.survey(file).as_data() if is_run else inspection.checkpoint_data(file)
         else:
             show(inspection.describe_folder(file) if is_run else inspection.describe_checkpoint(file))
-    found = preview(file, is_run, words, allow or []) if words else None
+    resumption = preview(file, is_run, words, allow or []) if words else None
     if as_json:
-        if found is not None:
-            data["resume"] = found.as_data()
+        if resumption is not None:
+            data["resume"] = resumption.as_data()
         show(json.dumps(data, indent=2, default=str))
         if data.get("refusal"):
             raise typer.Exit(StorageError.exit_code)
-    elif found is not None:
-        show(found)
+    elif resumption is not None:
+        show(resumption)
 
 
 def preview(file: Path, is_run: bool, words: list[str], allow: list[str]) -> Resumption | None:
@@ -71,5 +71,5 @@ def preview(file: Path, is_run: bool, words: list[str], allow: list[str]) -> Res
 
     changes: dict[str, Any] = {"resume": True, "work_dir": file} if is_run else {"resume": str(file)}
     runner = build_runner(load_config(words), allow=allow, quiet=True, **changes)
-    runner._host.continue_with("hookline train")  # so that the hints are options of the command line
+    runner._host.hints.continue_with("hookline train")  # so that the hints are options of the command line
     return runner.preview_resume(decided=False)

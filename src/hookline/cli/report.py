@@ -68,11 +68,11 @@ def run(
         raise ConfigError(f"--out {target} is a folder; expected the name of a file, such as {target / NAME}")
     page = make_page(data)
     write_page(target, page)
-    for each in data["runs"][:SHOWN]:
-        name = f"{each['name']}: " if len(data["runs"]) > 1 else ""
-        show(f"{name}{each['verdict']['text']}")
-        for line in (*each["verdict"]["evidence"], each["verdict"]["advice"]):
-            if line and each["verdict"]["kind"] != "healthy":
+    for entry in data["runs"][:SHOWN]:
+        name = f"{entry['name']}: " if len(data["runs"]) > 1 else ""
+        show(f"{name}{entry['verdict']['text']}")
+        for line in (*entry["verdict"]["evidence"], entry["verdict"]["advice"]):
+            if line and entry["verdict"]["kind"] != "healthy":
                 show(f"  {line}")
     if (more := len(data["runs"]) - SHOWN) > 0:
         show(f"... and {more} more; the page has all {len(data['runs'])} runs")
@@ -86,17 +86,19 @@ def _default_target(folders: Sequence[Path], data: dict[str, Any]) -> Path:
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """Return the runs in a folder of runs. A run, and a folder of another program, stand for themselves."""
+    """Return the runs in a folder, which may be one itself, of hookline or of another program."""
+    from hookline.report.foreign import find_other_runs
     from hookline.report.gather import is_own
     from hookline.report.live.folder import find_runs
 
-    inside = [] if is_own(folder) else [each for each in find_runs(folder) if is_own(each)]
-    return inside or [folder]
+    if is_own(folder):
+        return [folder]
+    return [run for run in find_runs(folder) if is_own(run)] or find_other_runs(folder) or [folder]
 
 
 def _without_pages(folders: Sequence[Path]) -> Sequence[Path]:
     """Leave out pages, which `runs/*` finds after runs were compared there."""
-    return [each for each in folders if each.suffix != ".html" or not os.path.isfile(each)] or folders
+    return [folder for folder in folders if folder.suffix != ".html" or not os.path.isfile(folder)] or folders
 
 
 def _gather(folders: Sequence[Path]) -> dict[str, Any]:
@@ -105,13 +107,13 @@ def _gather(folders: Sequence[Path]) -> dict[str, Any]:
 
     folders = _without_pages(folders)
     folders = list(dict.fromkeys(run for folder in folders for run in _runs_in(folder)))
-    found = [folder for folder in folders if len(folders) == 1 or is_readable(folder)]
+    readable = [folder for folder in folders if len(folders) == 1 or is_readable(folder)]
     for folder in folders:
-        if folder not in found:
+        if folder not in readable:
             error = HooklineError(
                 f"{folder} is neither the folder of a run nor a folder with JSONL, CSV or TensorBoard files"
             )
-            if not os.path.exists(folder) or not found:
+            if not os.path.exists(folder) or not readable:
                 raise ConfigError(str(error)) from None
             show(f"hookline: left out: {error}", error=True)
-    return gather(*found)
+    return gather(*readable)

@@ -102,14 +102,14 @@ def short_names(columns: Sequence[Column]) -> dict[str, str]:
     The names of metrics stay whole, because `loss` alone may mean the loss of training or of a validation.
     """
     names = [column.name for column in columns]
-    found = {}
+    short = {}
     for column in columns:
         parts = column.name.split(".") if column.kind == "config" else [column.name]
         ends = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
         others = [name for name in names if name != column.name]
         unique = (end for end in ends if not any(name == end or name.endswith(f".{end}") for name in others))
-        found[column.name] = escaped(next(unique, column.name))
-    return found
+        short[column.name] = escaped(next(unique, column.name))
+    return short
 
 
 def cell(column: Column, row: int) -> str:

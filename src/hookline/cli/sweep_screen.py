@@ -17,6 +17,7 @@ from hookline.common.escape import escaped
 from hookline.common.numbers import as_number
 from hookline.common.studies import without_password
 from hookline.sweeps.space import text
+from hookline.sweeps.trials import last_step
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -65,7 +66,7 @@ class Screen:
         for key, values in settings.space.items():
             self.say(f"  {key}: {values}")
         trials = study.get_trials(deepcopy=False)
-        finished = sum(each.state.is_finished() for each in trials)
+        finished = sum(trial.state.is_finished() for trial in trials)
         if trials:
             self.say(f"continuing: {finished} of {len(trials)} trials are finished")
 
@@ -77,7 +78,7 @@ class Screen:
             "complete": value,
             "pruned": f"pruned, {value}",
             "failed": f"failed (exit code {outcome.exit_code}): {outcome.reason}",
-            "unfinished": "saved, to be continued",
+            "unfinished": "saved, to be continued" if last_step(job.folder) >= 0 else "nothing saved, to be repeated",
         }[outcome.state]
         if outcome.value is not None and self.settings.monitor.better(outcome.value, self._best):
             self._best = outcome.value
@@ -132,13 +133,13 @@ def short_names(keys: Iterable[str]) -> list[str]:
     ['optimizer.lr', 'width', 'schedule.lr']
     """
     parts = {key: key.split(".") for key in keys}
-    found = []
-    for key, own in parts.items():
+    names = []
+    for key, words in parts.items():
         count = 1
-        while any(other != key and each[-count:] == own[-count:] for other, each in parts.items()):
+        while any(other != key and other_words[-count:] == words[-count:] for other, other_words in parts.items()):
             count += 1
-        found.append(".".join(own[-count:]))
-    return found
+        names.append(".".join(words[-count:]))
+    return names
 
 
 def _short(value: Any) -> str:

@@ -59,16 +59,16 @@ def run(
 
     if bool(checkpoint) + bool(best) + last > 1:
         raise ConfigError("--checkpoint, --best and --last choose different checkpoints; use only one of them")
-    given = list(words or ())
-    if given and given[0].endswith(CHECKPOINTS):
+    arguments = list(words or ())
+    if arguments and arguments[0].endswith(CHECKPOINTS):
         raise ConfigError(
-            f"{given[0]} is a checkpoint; name its run, too: hookline test {Path(given[0]).parent} --checkpoint "
-            f"{Path(given[0]).name}"
+            f"{arguments[0]} is a checkpoint; name its run, too: hookline test {Path(arguments[0]).parent} "
+            f"--checkpoint {Path(arguments[0]).name}"
         )
-    if given and os.path.isdir(given[0]):
-        runner, chosen = open_run(given, checkpoint, best, last, allow or (), quiet=as_json)
+    if arguments and os.path.isdir(arguments[0]):
+        runner, chosen = open_run(arguments, checkpoint, best, last, allow or (), quiet=as_json)
     else:
-        runner, chosen = open_config(given, checkpoint, best, last, allow or (), quiet=as_json)
+        runner, chosen = open_config(arguments, checkpoint, best, last, allow or (), quiet=as_json)
     if chosen.reason and not as_json:
         show(f"testing {escaped(chosen.path)}: {chosen.reason}")
     metrics = runner.test()
@@ -99,24 +99,24 @@ def open_run(
     from hookline.rundir.choice import Choice, choose
     from hookline.rundir.names import CONFIG
 
-    found = runs.load(words[0])
-    if not found.has_config:
+    tested = runs.load(words[0])
+    if not tested.has_config:
         raise ConfigError(
-            f"{found.path} has no config.yaml, because the run was created in Python; test it there, with "
+            f"{tested.path} has no config.yaml, because the run was created in Python; test it there, with "
             "runner.test(), or with hookline test CONFIG --checkpoint FILE"
         )
     if checkpoint:
-        inside = found.path / checkpoint
+        inside = tested.path / checkpoint
         path = inside if not os.path.exists(checkpoint) and inside.exists() else Path(checkpoint)
         chosen = Choice(path, "")
     else:
-        chosen = choose(found, best, last)
-    config = found.path / CONFIG
+        chosen = choose(tested, best, last)
+    config = tested.path / CONFIG
     where = origin.read(config)
     loaded = load_config([str(config), *words[1:]])
-    own = {} if any(word.startswith("work_dir=") for word in words[1:]) else {"work_dir": found.path}
+    options = {} if any(word.startswith("work_dir=") for word in words[1:]) else {"work_dir": tested.path}
     try:
-        runner = build_runner(loaded, allow=allow, resume=False, load_from=chosen.path, quiet=quiet, **own)
+        runner = build_runner(loaded, allow=allow, resume=False, load_from=chosen.path, quiet=quiet, **options)
     except ConfigError as error:
         explain_missing_modules(error, loaded, where)
         raise

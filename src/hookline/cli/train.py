@@ -123,7 +123,7 @@ def train(
 
     trial = current_trial()
     runner = build_runner(loaded, allow=allow or (), **changes, **trial.changes)
-    runner._host.continue_with(command)
+    runner._host.hints.continue_with(command)
     trial.join(runner)
     if trace is not None:
         runner.trace(trace, steps)

@@ -82,7 +82,7 @@ def run(
     with ExitStack() as leaving:
         from hookline.report.live.hub import Hub
 
-        tell: list[Any] = [lambda found: _say(alerts.describe(found))]
+        tell: list[Any] = [lambda alerted: _say(alerts.describe(alerted))]
         if alert_file is not None:
             file = alerts.AlertFile(alert_file, _say)
             leaving.callback(file.close)

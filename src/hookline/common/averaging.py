@@ -81,7 +81,7 @@ class WeightAverage:
                     weight = self.weight()
                     for held, live in self._groups:
                         dtype = held[0].dtype
-                        same = live if dtype == live[0].dtype else [each.to(dtype) for each in live]
+                        same = live if dtype == live[0].dtype else [tensor.to(dtype) for tensor in live]
                         if dtype == torch.float64:
                             self.blend(held, same, weight)
                         else:  # the same formula in one operation: no extra memory, and one rounding fewer
@@ -100,18 +100,18 @@ class WeightAverage:
         seen = _contents(self._modules, self.update_buffers)
         if seen and self._modules[0] is model and len(seen) == len(self._seen) and all(map(is_, seen, self._seen)):
             return
-        found = find_tensors(model, self.update_buffers)
+        tensors = find_tensors(model, self.update_buffers)
         self._held = {
-            place: self._held[place].to(each.device, _held_type(each.dtype)) if self._fits(place, each) else _copy(each)
-            for place, each in found.items()
+            place: self._held[place].to(live.device, _held_type(live.dtype)) if self._fits(place, live) else _copy(live)
+            for place, live in tensors.items()
         }
         self._modules = list(model.modules())
         self._seen = _contents(self._modules, self.update_buffers)
         groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
-        for held, each in zip(self._held.values(), found.values(), strict=True):
-            group = groups.setdefault((each.device, each.dtype), ([], []))
+        for held, live in zip(self._held.values(), tensors.values(), strict=True):
+            group = groups.setdefault((live.device, live.dtype), ([], []))
             group[0].append(local_part(held))
-            group[1].append(local_part(each))
+            group[1].append(local_part(live))
         self._groups = list(groups.values())
 
     def _fits(self, place: Place, tensor: Tensor) -> bool:
@@ -130,8 +130,8 @@ class WeightAverage:
         Tensors are exchanged, not copied. Before the first step there is nothing to swap.
         """
         assert not self._raw, "the weights are already swapped"
-        found = find_tensors(model, self.update_buffers).items()
-        self._raw = _exchange([(each, self._held[place]) for place, each in found if self._fits(place, each)])
+        tensors = find_tensors(model, self.update_buffers).items()
+        self._raw = _exchange([(tensor, self._held[place]) for place, tensor in tensors if self._fits(place, tensor)])
         try:
             yield
         finally:
@@ -156,26 +156,26 @@ class WeightAverage:
     def _averaged(self, model: nn.Module) -> dict[str, Tensor]:
         import torch
 
-        found = find_tensors(model, self.update_buffers).items()
-        held = {id(each): self._held[place] for place, each in found if self._fits(place, each)}
+        tensors = find_tensors(model, self.update_buffers).items()
+        held = {id(tensor): self._held[place] for place, tensor in tensors if self._fits(place, tensor)}
         state = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
-        return state | {name: held[id(each)] for name, each in _named(model) if id(each) in held}
+        return state | {name: held[id(tensor)] for name, tensor in _named(model) if id(tensor) in held}
 
     def load_state_dict(self, state: Mapping[str, Any], model: nn.Module, strict: bool = True) -> list[str]:
         """Restore the state that `state_dict` returned, and return a list of mismatches with the model.
 
         If `strict`, refuse any mismatch. Otherwise, tensors that do not match start from the model's current weights.
         """
-        found = state if isinstance(state, Mapping) else {}
-        if not isinstance(found.get("averaged"), Mapping) or not _is_count(found.get("steps")):
+        entries = state if isinstance(state, Mapping) else {}
+        if not isinstance(entries.get("averaged"), Mapping) or not _is_count(entries.get("steps")):
             raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
-        saved, own = state["averaged"], self._averaged(model)
-        problems = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in saved]
-        problems += [f"surplus: {escaped(name)}" for name in saved if name not in own]
-        shapes = {name: getattr(saved[name], "shape", type(saved[name]).__name__) for name in own if name in saved}
-        other = [name for name, shape in shapes.items() if shape != own[name].shape]
+        saved, current = state["averaged"], self._averaged(model)
+        problems = [f"missing: {escaped(name)} {tuple(current[name].shape)}" for name in current if name not in saved]
+        problems += [f"surplus: {escaped(name)}" for name in saved if name not in current]
+        shapes = {name: getattr(saved[name], "shape", type(saved[name]).__name__) for name in current if name in saved}
+        other = [name for name, shape in shapes.items() if shape != current[name].shape]
         problems += [
-            f"{escaped(name)}: the model has {tuple(own[name].shape)}, saved "
+            f"{escaped(name)}: the model has {tuple(current[name].shape)}, saved "
             f"{shapes[name] if isinstance(shapes[name], str) else tuple(shapes[name])}"
             for name in other
         ]
@@ -183,9 +183,9 @@ class WeightAverage:
             raise StorageError("the averaged weights do not fit the model:\n  " + "\n  ".join(problems))
         self.reset()
         self.steps = state["steps"]
-        fitting = {id(each): saved[name] for name, each in _named(model) if name in saved and name not in other}
-        for place, each in find_tensors(model, self.update_buffers).items() if self.steps else ():
-            self._held[place] = _copy(each, fitting.get(id(each)))
+        fitting = {id(tensor): saved[name] for name, tensor in _named(model) if name in saved and name not in other}
+        for place, tensor in find_tensors(model, self.update_buffers).items() if self.steps else ():
+            self._held[place] = _copy(tensor, fitting.get(id(tensor)))
         return problems
 
 
@@ -261,18 +261,18 @@ def _is_count(value: Any) -> bool:
 
 def find_tensors(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:
     """Return the model's tensors that can be averaged, each once, by the place where it first appears."""
-    found: dict[Place, Tensor] = {}
+    tensors: dict[Place, Tensor] = {}
     seen: set[int] = set()
     for module in model.modules():
         mine: dict[str, Any] = module._parameters
         if buffers:
             not_saved = module._non_persistent_buffers_set
-            mine = mine | {name: each for name, each in module._buffers.items() if name not in not_saved}
+            mine = mine | {name: buffer for name, buffer in module._buffers.items() if name not in not_saved}
         for name, tensor in mine.items():
             if tensor is not None and id(tensor) not in seen and (tensor.is_floating_point() or tensor.is_complex()):
                 seen.add(id(tensor))
-                found[module, name] = tensor
-    return found
+                tensors[module, name] = tensor
+    return tensors
 
 
 def _contents(modules: list[nn.Module], buffers: bool) -> list[Any]:

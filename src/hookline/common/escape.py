@@ -63,8 +63,8 @@ def _replaced(codes: re.Pattern[str], text: str) -> str:
     return text if text.isprintable() else codes.sub(_escape, text)  # no code is printable, and the test is fast
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 def _escape_record(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Attributes that are those of another object, in one line each."""
+"""Attributes that are forwarded to another object, in one line each."""
 
 from __future__ import annotations
 

@@ -53,13 +53,13 @@ def refusal(mark: Mark, keys: Keys, message: str) -> ConfigError:
     return ConfigError(escaped(f"{place}: {message}"))
 
 
-def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
+def refuse_all(title: str, problems: Iterable[tuple[Mark, Problem]]) -> None:
     """Raise one error that lists all problems by position. Do nothing if there are no problems.
 
     The problems in the file that the title names are listed first.
     """
     lines = []
-    for mark, problem in sorted(found, key=lambda item: _order(title, item[0])):
+    for mark, problem in sorted(problems, key=lambda item: _order(title, item[0])):
         place = f"{dotted(problem.keys)}: " if problem.keys else ""
         line = escaped(f"  {mark}  {place}{problem.message}")
         if line not in lines:

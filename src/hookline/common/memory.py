@@ -53,13 +53,13 @@ def resident() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-def on_device(given: torch.device | str | None) -> int | None:
+def on_device(name: torch.device | str | None) -> int | None:
     """Return the bytes of tensors on an accelerator; None for the CPU, or if the accelerator does not tell."""
-    if given is None or str(given) == "cpu":
+    if name is None or str(name) == "cpu":
         return None
     import torch
 
-    device = torch.device(given)
+    device = torch.device(name)
     module = getattr(torch, device.type, None)
     counter = getattr(module, "memory_allocated", None) or getattr(module, "current_allocated_memory", None)
     try:
@@ -97,13 +97,13 @@ class Search:
             self._visit(root, 1.0, DEPTH, held)
         return held
 
-    def _visit(self, value: Any, weight: float, depth: int, found: Held) -> None:
+    def _visit(self, value: Any, weight: float, depth: int, held: Held) -> None:
         try:
-            self._look(value, weight, depth, found)
+            self._look(value, weight, depth, held)
         except Exception:  # an object of the user may raise when it is looked at, as a proxy does
             return
 
-    def _look(self, value: Any, weight: float, depth: int, found: Held) -> None:
+    def _look(self, value: Any, weight: float, depth: int, held: Held) -> None:
         if self._left <= 0 or isinstance(value, (str, bytes, int, float, type(None), type)):
             return
         if id(value) in self._seen or isinstance(value, self._never):
@@ -113,19 +113,19 @@ class Search:
         import torch
 
         if isinstance(value, torch.Tensor):
-            self._add(value, weight, found)
+            self._add(value, weight, held)
             if value.is_leaf and value.grad is not None:
-                self._add(value.grad, weight, found)
+                self._add(value.grad, weight, held)
         elif isinstance(value, torch.nn.Module):
             for tensor in (*value.parameters(), *value.buffers()):
-                self._visit(tensor, weight, depth - 1, found)
+                self._visit(tensor, weight, depth - 1, held)
         elif depth:
             elements, length = _elements(value)
             share = length / len(elements) if elements else 1.0
             for element in elements:
-                self._visit(element, weight * share, depth - 1, found)
+                self._visit(element, weight * share, depth - 1, held)
 
-    def _add(self, tensor: Tensor, weight: float, found: Held) -> None:
+    def _add(self, tensor: Tensor, weight: float, held: Held) -> None:
         try:
             storage = tensor.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()
@@ -133,9 +133,9 @@ class Search:
             return
         if address not in self._storages:
             self._storages.add(address)
-            found.tensors += size * weight
+            held.tensors += size * weight
             if tensor.device.type != "cpu":
-                found.device += size * weight
+                held.device += size * weight
 
 
 def _elements(value: Any) -> tuple[list[Any], int]:
@@ -150,11 +150,11 @@ def _elements(value: Any) -> tuple[list[Any], int]:
     if isinstance(value, MethodType):
         return [value.__self__], 1
     if isinstance(value, FunctionType):
-        found = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
+        elements = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
     else:
         held = getattr(value, "__dict__", None)
-        found = list(held.values()) if isinstance(held, dict) else []
-    return found, len(found)
+        elements = list(held.values()) if isinstance(held, dict) else []
+    return elements, len(elements)
 
 
 def _is_set(cell: CellType) -> bool:

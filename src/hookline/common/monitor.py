@@ -86,12 +86,12 @@ class Monitor:
     def value(self, metrics: Mapping[str, Any], who: str) -> float:
         """Return this metric from the results of a validation. Refuse it if it is missing or not a number."""
         refuse_unknown(self.name, metrics, who)
-        found = metrics[self.name]
-        if isinstance(found, bool) or not isinstance(found, (int, float)):
-            shape = f" of shape {tuple(found.shape)}" if hasattr(found, "shape") else ""
-            raise ConfigError(f"{who}: the metric '{self.name}' is a {type(found).__name__}{shape}, not a number")
+        number = metrics[self.name]
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            shape = f" of shape {tuple(number.shape)}" if hasattr(number, "shape") else ""
+            raise ConfigError(f"{who}: the metric '{self.name}' is a {type(number).__name__}{shape}, not a number")
         try:
-            return float(found)
+            return float(number)
         except OverflowError:
             raise ConfigError(f"{who}: the metric '{self.name}' is too large to be compared") from None
 
@@ -166,12 +166,12 @@ def monitor(
     """
     if rule is not None and rule not in get_args(Rule):
         raise ConfigError(f"{who}: the rule for '{name}' must be 'greater' or 'less', not {rule!r}")
-    found = rule if rule is not None else infer_rule(name, greater_keys, less_keys)
-    if found is None:
+    resolved = rule if rule is not None else infer_rule(name, greater_keys, less_keys)
+    if resolved is None:
         raise ConfigError(
             f"{who}: the name '{name}' does not show whether higher or lower is better; set rule: greater or rule: less"
         )
-    return Monitor(name, found)  # type: ignore[arg-type]  # checked above
+    return Monitor(name, resolved)  # type: ignore[arg-type]  # checked above
 
 
 def infer_rule(
@@ -185,12 +185,14 @@ def infer_rule(
     >>> infer_rule("top1_error"), infer_rule("lossless_accuracy"), infer_rule("loss_scale")
     ('less', 'greater', None)
     """
-    given = {"less": less_keys, "greater": greater_keys}
-    own = {rule: [keys] if isinstance(keys, str) else list(keys) for rule, keys in given.items() if keys is not None}
+    asked = {"less": less_keys, "greater": greater_keys}
+    replaced = {
+        rule: [keys] if isinstance(keys, str) else list(keys) for rule, keys in asked.items() if keys is not None
+    }
     for matches in (lambda key: key.lower() == name.lower(), lambda key: _has_word(name, key)):
-        for rule, keys in own.items():
+        for rule, keys in replaced.items():
             if any(map(matches, keys)):
-                return rule  # type: ignore[return-value]  # a key of `given`
+                return rule  # type: ignore[return-value]  # a key of `asked`
     words = _words(name)
     text = f"_{'_'.join(words)}_".replace("_negative_log_likelihood_", "_nll_")
 
@@ -200,9 +202,9 @@ def infer_rule(
     last = next((word for word in reversed(words) if not word.isdigit()), "")
     if has_one_of(TURNED) or last in SETTINGS:
         return None
-    is_loss = "less" not in own and has_one_of(LOSSES)
-    is_less = is_loss or ("less" not in own and has_one_of(LESS))
-    is_greater = not is_loss and "greater" not in own and has_one_of(GREATER)
+    is_loss = "less" not in replaced and has_one_of(LOSSES)
+    is_less = is_loss or ("less" not in replaced and has_one_of(LESS))
+    is_greater = not is_loss and "greater" not in replaced and has_one_of(GREATER)
     return None if is_less is is_greater else "less" if is_less else "greater"
 
 

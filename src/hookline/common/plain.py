@@ -274,7 +274,7 @@ def _check_class(value: Tensor, kind: type) -> None:
     if is_lazy(value):
         raise _RefusedError("has no shape yet, so a checkpoint cannot store it; call the model once before it is saved")
     is_parameter = issubclass(kind, nn.Parameter) and kind.__reduce_ex__ is nn.Parameter.__reduce_ex__
-    safe = [each[0] if isinstance(each, tuple) else each for each in get_safe_globals()]
+    safe = [entry[0] if isinstance(entry, tuple) else entry for entry in get_safe_globals()]
     if not is_parameter and kind not in safe:
         raise _RefusedError(
             f"is a {kind.__module__}.{kind.__qualname__}, a tensor class that a checkpoint cannot store; store a plain "
@@ -284,8 +284,8 @@ def _check_class(value: Tensor, kind: type) -> None:
 
 
 def _bytes_in_memory(tensors: list[Tensor]) -> int:
-    storages = [each.untyped_storage() for each in tensors if each.layout is torch.strided]
-    return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def without_numpy(value: Any) -> Any:
@@ -321,7 +321,7 @@ def refuse_unlike(saved: Any, like: Any, where: str, optional: bool = True) -> N
         raise StorageError(f"{', '.join(odd)} in the checkpoint is not of the type that a run saves")
 
 
-def unlike(saved: Any, own: Any, where: str = "", optional: bool = False) -> list[str]:
+def unlike(saved: Any, expected: Any, where: str = "", optional: bool = False) -> list[str]:
     """Return where a saved state has a value of another kind than a state of the same object has now.
 
     The kinds are numbers, texts, tensors, lists and dicts. If the object has None or nothing in a place now, anything
@@ -330,14 +330,14 @@ def unlike(saved: Any, own: Any, where: str = "", optional: bool = False) -> lis
     >>> unlike({"best": "0.5", "rates": [0.1, None], "new": 1}, {"best": 0.1, "rates": [1.0], "last": None})
     ["['best']", "['rates'][1]"]
     """
-    if own is None or (saved is None and optional):
+    if expected is None or (saved is None and optional):
         return []
     both: list[tuple[Any, Any, Any]] = []
-    if isinstance(own, dict) and isinstance(saved, dict):
-        both = [(key, saved[key], own[key]) for key in own if key in saved]
-    elif isinstance(own, LISTS) and isinstance(saved, LISTS):
-        both = [(i, value, own[min(i, len(own) - 1)]) for i, value in enumerate(saved)] if own else []
-    elif _kind(saved) is not _kind(own) or (type(saved) is bool and type(own) is not bool):
+    if isinstance(expected, dict) and isinstance(saved, dict):
+        both = [(key, saved[key], expected[key]) for key in expected if key in saved]
+    elif isinstance(expected, LISTS) and isinstance(saved, LISTS):
+        both = [(i, value, expected[min(i, len(expected) - 1)]) for i, value in enumerate(saved)] if expected else []
+    elif _kind(saved) is not _kind(expected) or (type(saved) is bool and type(expected) is not bool):
         return [where]
     return [path for key, then, now in both for path in unlike(then, now, f"{where}[{key!r}]", optional)]
 

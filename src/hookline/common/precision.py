@@ -38,25 +38,25 @@ WEIGHTS = {
 }
 
 
-def precision_of(given: Any) -> str:
+def precision_of(asked: Any) -> str:
     """Return hookline's name of a precision.
 
     >>> precision_of("bf16-mixed"), precision_of(32)
     ('bf16', 'fp32')
     """
-    name = str(given) if isinstance(given, int) and not isinstance(given, bool) else given
+    name = str(asked) if isinstance(asked, int) and not isinstance(asked, bool) else asked
     if isinstance(name, str) and name in PRECISIONS:
         return name
     if isinstance(name, str) and name in ALIASES:
         return ALIASES[name]
     if isinstance(name, str) and name in WEIGHTS:
         dtype, mixed = WEIGHTS[name]
-        own = f"Convert the model yourself, model.to(torch.{dtype}), and leave precision at 'fp32'"
+        advice = f"Convert the model yourself, model.to(torch.{dtype}), and leave precision at 'fp32'"
         if mixed is not None:
-            own = f"For mixed precision, write '{mixed}'; otherwise, c{own[1:]}"
+            advice = f"For mixed precision, write '{mixed}'; otherwise, c{advice[1:]}"
         raise ConfigError(
             f"precision '{name}' means weights in {dtype}, but the precision of a run is about its computations: the "
-            f"weights stay as they are. {own}"
+            f"weights stay as they are. {advice}"
         )
     known = f"; {did_you_mean(name, PRECISIONS)}" if isinstance(name, str) else "; available: fp32, bf16, fp16"
     raise ConfigError(f"unknown precision {as_repr(name)}{known}")

@@ -24,36 +24,36 @@ def state() -> dict[str, Any]:
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, gauss_next = random.getstate()
     numpy_keys = torch.from_numpy(np.asarray(keys).astype(np.int64))
-    found: dict[str, Any] = {
+    states: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "numpy": [str(kind), numpy_keys, int(position), int(has_gauss), float(gauss)],
         "python": [version, torch.tensor(internal, dtype=torch.int64), gauss_next],
     }
     for name, module in _devices().items():
-        found[name] = module.get_rng_state_all()
+        states[name] = module.get_rng_state_all()
     if torch.backends.mps.is_available():
-        found["mps"] = torch.mps.get_rng_state()
-    return found
+        states["mps"] = torch.mps.get_rng_state()
+    return states
 
 
-def restore(found: Mapping[str, Any]) -> None:
+def restore(states: Mapping[str, Any]) -> None:
     """Restore the states of all generators. Skip the states of devices that are not available now."""
-    torch.set_rng_state(found["torch"])
-    kind, keys, position, has_gauss, gauss = found["numpy"]
+    torch.set_rng_state(states["torch"])
+    kind, keys, position, has_gauss, gauss = states["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
-    version, internal, gauss_next = found["python"]
+    version, internal, gauss_next = states["python"]
     random.setstate((version, tuple(internal.tolist()), gauss_next))
     for name, module in _devices().items():
-        for device, one in enumerate(found.get(name, ())[: module.device_count()]):
+        for device, one in enumerate(states.get(name, ())[: module.device_count()]):
             module.set_rng_state(one, device)
-    if "mps" in found and torch.backends.mps.is_available():
-        torch.mps.set_rng_state(found["mps"])
+    if "mps" in states and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(states["mps"])
 
 
-def malformed(found: Mapping[str, Any]) -> list[str]:
+def malformed(states: Mapping[str, Any]) -> list[str]:
     """Return the names of the torch, numpy and Python states that do not look like those from `state`."""
     expected = state()
-    return [name for name in ("torch", "numpy", "python") if _kinds(found.get(name)) != _kinds(expected[name])]
+    return [name for name in ("torch", "numpy", "python") if _kinds(states.get(name)) != _kinds(expected[name])]
 
 
 def _kinds(value: Any) -> Any:
@@ -64,7 +64,7 @@ def _kinds(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape
     if isinstance(value, list):
-        return [_kinds(each) for each in value]
+        return [_kinds(entry) for entry in value]
     return float if value is None else type(value)
 
 

@@ -59,8 +59,8 @@ def _shorten(described: TracebackException, error: BaseException) -> bool:
         else:  # hookline was handling its own error when it called the code that failed
             described.__context__ = None
     if isinstance(error, BaseExceptionGroup):
-        for part, each in zip(described.exceptions or (), error.exceptions, strict=False):
-            outside |= _shorten(part, each)
+        for part, inner_error in zip(described.exceptions or (), error.exceptions, strict=False):
+            outside |= _shorten(part, inner_error)
     return outside
 
 
@@ -73,7 +73,7 @@ def _choose(origins: Sequence[Origin]) -> list[int]:
     first, last = (users[0], users[-1]) if users else (0, -1)
     # After the last frame of the user, those from the last one of hookline on show what it was doing.
     inner = max([last + 1, *ours[-1:]])
-    return [*(each for each in range(first, last + 1) if origins[each] != "hookline"), *range(inner, len(origins))]
+    return [*(frame for frame in range(first, last + 1) if origins[frame] != "hookline"), *range(inner, len(origins))]
 
 
 def _is_raised_in_hookline(origins: Sequence[Origin]) -> bool:

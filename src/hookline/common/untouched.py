@@ -42,10 +42,10 @@ def untouched(loader: object) -> Iterator[None]:
     An attribute that is set for the first time, such as a file that is opened when it is needed, is kept.
     """
     restoring: list[Callable[[], object]] = []
-    for each in _reachable(loader):
-        restoring += _generator(each)
-        if each is loader or isinstance(each, DATA):
-            restoring += _memory(each)
+    for value in _reachable(loader):
+        restoring += _generator(value)
+        if value is loader or isinstance(value, DATA):
+            restoring += _memory(value)
     with _restored(restoring):
         yield
 
@@ -68,55 +68,55 @@ def _restored(restoring: list[Callable[[], object]]) -> Iterator[None]:
 
 def _reachable(root: object) -> list[Any]:
     """Return an object and the objects in its attributes, also inside short lists and mappings."""
-    found: dict[int, Any] = {}
+    objects: dict[int, Any] = {}
     waiting = [root]
-    while waiting and len(found) < MAX_OBJECTS:
-        each = waiting.pop()
-        if id(each) in found:
+    while waiting and len(objects) < MAX_OBJECTS:
+        item = waiting.pop()
+        if id(item) in objects:
             continue
-        found[id(each)] = each
-        if isinstance(each, (list, tuple)):
-            inner: Iterable[Any] = each[:MAX_ENTRIES]
+        objects[id(item)] = item
+        if isinstance(item, (list, tuple)):
+            inner: Iterable[Any] = item[:MAX_ENTRIES]
         else:
-            entries = each if isinstance(each, dict) else _attributes(each)
+            entries = item if isinstance(item, dict) else _attributes(item)
             inner = list(entries.values())[:MAX_ENTRIES]
         waiting += [value for value in inner if value is not None and not isinstance(value, OPAQUE)]
-    return list(found.values())
+    return list(objects.values())
 
 
-def _attributes(each: object) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, Any]:
     try:  # without __getattr__, which is code of the user
-        found = object.__getattribute__(each, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return attributes if isinstance(attributes, dict) else {}
 
 
-def _generator(each: Any) -> Iterator[Callable[[], object]]:
-    if isinstance(each, torch.Generator):
-        yield _call(each.set_state, each.get_state())
-    elif isinstance(each, random.Random):
-        yield _call(each.setstate, each.getstate())
-    elif isinstance(each, np.random.RandomState):
-        yield _call(each.set_state, each.get_state())
-    elif isinstance(each, np.random.Generator):
-        yield _call(setattr, each.bit_generator, "state", copy.deepcopy(each.bit_generator.state))
+def _generator(value: Any) -> Iterator[Callable[[], object]]:
+    if isinstance(value, torch.Generator):
+        yield _call(value.set_state, value.get_state())
+    elif isinstance(value, random.Random):
+        yield _call(value.setstate, value.getstate())
+    elif isinstance(value, np.random.RandomState):
+        yield _call(value.set_state, value.get_state())
+    elif isinstance(value, np.random.Generator):
+        yield _call(setattr, value.bit_generator, "state", copy.deepcopy(value.bit_generator.state))
 
 
-def _memory(each: object) -> Iterator[Callable[[], object]]:
-    yield from _scalars(each)
-    attributes = _attributes(each)
+def _memory(data: object) -> Iterator[Callable[[], object]]:
+    yield from _scalars(data)
+    attributes = _attributes(data)
     for name, value in attributes.items():
         if isinstance(value, Iterator) and not _attributes(value) and not hasattr(value, "readable"):  # not a file
             if not isinstance(value, COPYABLE):
-                raise ConsumedError(f"{type(each).__name__}.{name} is a {type(value).__name__}, which yields data once")
+                raise ConsumedError(f"{type(data).__name__}.{name} is a {type(value).__name__}, which yields data once")
             yield _call(attributes.__setitem__, name, copy.copy(value))
-    if isinstance(each, DataLoader) and attributes.get("_iterator", ...) is None:  # one with persistent workers
+    if isinstance(data, DataLoader) and attributes.get("_iterator", ...) is None:  # one with persistent workers
         yield _call(attributes.__setitem__, "_iterator", None)
 
 
-def _scalars(each: object) -> Iterator[Callable[[], object]]:
-    attributes = _attributes(each)
+def _scalars(data: object) -> Iterator[Callable[[], object]]:
+    attributes = _attributes(data)
     for name, value in attributes.items():
         if isinstance(value, SCALARS):
             yield _call(_set_back, attributes, name, value)
@@ -129,3 +129,55 @@ def _set_back(attributes: dict[str, Any], name: str, value: Any) -> None:
 
 def _call(function: Callable[..., object], *arguments: Any) -> Callable[[], object]:
     return lambda: function(*arguments)
+
+
+@contextmanager
+def buffers_restored(model: nn.Module) -> Iterator[None]:
+    """Restore the buffers and extra states of a model afterwards.
+
+    A buffer that now has another shape is a cache, and stays.
+    """
+    buffers = [
+        (module, name, buffer, buffer.shape, _elements(buffer).clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    extra = [
+        (module, copy.deepcopy(module.get_extra_state()))
+        for module in model.modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+        and type(module).set_extra_state is not nn.Module.set_extra_state
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, shape, value in buffers:
+            now = module._buffers.get(name)
+            if now is not None and now.shape == shape == buffer.shape:
+                _elements(buffer).copy_(value)
+                module._buffers[name] = buffer
+        for module, state in extra:
+            module.set_extra_state(state)
+
+
+@contextmanager
+def gradients_restored(model: nn.Module) -> Iterator[None]:
+    """Hide the gradients of a model, and restore them afterwards: an evaluation may compute some of its own."""
+    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in kept:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+
+
+def _elements(buffer: Tensor) -> Tensor:
+    """Return a view that has every element once. torch cannot write into a buffer that was made with `expand`."""
+    view = buffer.detach()
+    repeated = [index for index, step in enumerate(view.stride()) if not step] if view.layout is torch.strided else []
+    for index in repeated:
+        view = view.narrow(index, 0, min(view.shape[index], 1))
+    return view

@@ -193,7 +193,7 @@ class _Parser:
         return items
 
     def mapping(self, events: Iterator[Any], keys: Keys) -> dict[str, Node]:
-        own: dict[str, Node] = {}
+        entries: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         seen: dict[str, Mark] = {}
         while not isinstance(event := next(events), MappingEndEvent):
@@ -205,8 +205,8 @@ class _Parser:
             if key == "<<" and event.implicit[0]:
                 merged = self.merged(node, (*keys, key))
             else:
-                own[key] = node.at(place)
-        return merged | own
+                entries[key] = node.at(place)
+        return merged | entries
 
     def key(self, event: Any, keys: Keys) -> str:
         place = self.place(event)

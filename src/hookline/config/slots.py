@@ -69,7 +69,7 @@ SLOTS = {
         "metric", METRICS, _METRIC_HOMES, ("torchmetrics:Metric", "torchmetrics:MetricCollection"), "metrics"
     ),
     "step": Slot("step", STEPS),
-    "hook": Slot("hook", HOOKS, (), ("hookline.plan.hook:Hook",), keys=HOOK_KEYS),
+    "hook": Slot("hook", HOOKS, (), ("hookline.runner.hook:Hook",), keys=HOOK_KEYS),
     "writer": Slot("writer", WRITERS, (), ("hookline.writers.base:Writer",)),
 }
 #: A nested object about which nothing is known: torch, torchmetrics and hookline provide classes of all kinds.

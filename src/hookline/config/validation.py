@@ -13,7 +13,8 @@ from hookline.common.marks import Keys, Problem, refuse_all, show
 from hookline.config.blueprints import Around, Drafter
 from hookline.config.messages import problems_of
 from hookline.config.problems import Problems
-from hookline.config.schema import Config, EvalSection, OptimSection, TrainSection, is_single, known_keys
+from hookline.config.schema import Config, known_keys
+from hookline.config.sections import EvalSection, OptimSection, TrainSection, is_single
 from hookline.config.signature import filled_parameter, hook_key_problems, signature_of
 from hookline.config.slots import HOOK_KEYS
 from hookline.errors import ConfigError, nearest

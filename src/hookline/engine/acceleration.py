@@ -1,7 +1,7 @@
 """Options of a run that make its steps faster: compiling, the memory format, the number of threads, early transfers.
 
 The math of a step stays the same. With another number of threads, another memory format or compiled code, sums are
-computed in another order, so the last bits may differ from those of a run without the option.
+computed in another order, so the last bits of the results may differ.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from hookline.common import rng
 from hookline.common.checks import check_int
 from hookline.common.durations import clock
 from hookline.common.modes import in_mode
-from hookline.common.untouched import modules_untouched, untouched
+from hookline.common.untouched import buffers_restored, gradients_restored, modules_untouched, untouched
 from hookline.data.batches import Batches
-from hookline.engine.rehearsal import buffers_restored, gradients_restored
 from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, did_you_mean
 
@@ -104,7 +103,7 @@ class Acceleration:
 
     @contextmanager
     def threads_set(self) -> Iterator[None]:
-        """Compute with the chosen number of threads, and restore that of the process afterwards."""
+        """Compute with the chosen number of threads, and restore the process's number afterwards."""
         before, self._active = torch.get_num_threads(), True
         if isinstance(self.threads, int):
             torch.set_num_threads(self.threads)

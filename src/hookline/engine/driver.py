@@ -23,7 +23,7 @@ class Driver:
 
     def __init__(self, host: Host, max_iters: int | None = None) -> None:
         self.host = host
-        self.plan, self.position, self.requests = host.plan, host.position, host.requests
+        self.plan, self.position, self.requests, self.current = host.plan, host.position, host.requests, host.current
         self.strategy, self.ledger = host.strategy, host.plan.ledger
         self._max_iters = max_iters
         #: The finished iterations at which something is due besides the step.
@@ -55,6 +55,6 @@ class Driver:
         self._next_look = self.ledger.next_turn
 
     def handle_requests(self) -> None:
-        """Handle requests that were made outside of an iteration."""
+        """Handle requests that were made outside an iteration."""
         if self.requests.pending:
             handle_requests(self.host)

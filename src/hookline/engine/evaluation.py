@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.engine.loops import end_if_signaled, evaluate
-from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_validation
 from hookline.errors import DistributedError
+from hookline.run.handling import Validations
+from hookline.state.before_validation import BeforeValidation, Interrupted, before_validation
 
 if TYPE_CHECKING:
     from hookline.engine.compute import Compute
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Stage = Literal["val", "test"]
 
 
-class Evaluation:
+class Evaluation(Validations):
     """The evaluations of a run.
 
     Args:
@@ -45,8 +46,11 @@ class Evaluation:
     ) -> None:
         self.host, self.compute, self.loops, self.seed = host, compute, {"val": val, "test": test}, seed
         self._is_due = is_due
+        self.current = host.current
         #: The loop that is running.
-        self.current: EvalLoop | None = None
+        self.running: EvalLoop | None = None
+        #: Called after a validation during training: hooks may have left gradients behind.
+        self.after_validation: Callable[[], None] = lambda: None
         self._before: BeforeValidation | None = None
         #: True while the state before an interrupted validation is saved.
         self._interrupted = False
@@ -68,6 +72,24 @@ class Evaluation:
         if not self.loops["val"]:
             return False
         return self.host.requests.validate or self._is_due(position or self.host.position)
+
+    @property
+    def possible(self) -> bool:
+        """Return whether there is a validation loop."""
+        return bool(self.loops["val"])
+
+    def run_if_due(self) -> bool:
+        """Validate if it is due or was requested, and return whether it did."""
+        if not self.due():
+            return False
+        self.validate()
+        self.after_validation()
+        return True
+
+    def remember(self) -> None:
+        """Remember a validation that is due inside an accumulation window, to be run at the end of the window."""
+        if self.due():
+            self.host.requests.validate = True
 
     def validate(self) -> None:
         """Validate now. If a signal interrupts it, the state from before it is saved."""
@@ -142,7 +164,7 @@ class Evaluation:
                     error = DistributedError(
                         f"the metric '{escaped(name)}' of {stage} differs between the processes (rank 0: {value:g}, "
                         f"rank {rank}: {other:g}), so they would decide differently; an object with compute() has to "
-                        "sum up over the processes itself, as those of torchmetrics do"
+                        "sum up over the processes itself, as torchmetrics objects do"
                     )
                     error.was_reported = True  # all processes raise it
                     raise error

@@ -112,7 +112,7 @@ class TrainLoop:
 
     @property
     def total_validations(self) -> int | None:
-        """Return how many validations the loop makes by itself; None if that is unknown."""
+        """Return the number of validations that the loop itself makes; None if it is unknown."""
         last = self.max_epochs if self.by_epoch else self.max_iters
         if last is None:
             return None

@@ -20,13 +20,12 @@ from torch import Tensor
 
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
-from hookline.engine import control_file
 from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
-from hookline.run import signals
+from hookline.run import orders, signals
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,7 +112,7 @@ def train_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Te
     requests, call = training.requests, plan.before_train_iter
     if call:
         call(batch_idx, batch)
-        batch = training.host.data_batch  # a hook may have replaced it
+        batch = training.current.batch  # a hook may have replaced it
     if plan.may_skip_early:
         training.agree_on_skip()
     try:
@@ -157,21 +156,28 @@ def handle_requests(host: Host) -> None:
     """
     requests = host.requests
     if requests.skip:
-        host.clear_skip()
-    if host.accumulating:
-        host.while_accumulating()
+        clear_skip(host)
+    if host.windows.accumulating:
+        host.evaluation.remember()
+        host.saving.save_in_window()
         return
     if requests.orders:
-        control_file.take_orders(host)
+        orders.take_orders(requests, host.journal.note, host.evaluation.possible)
     host.strategy.agree(requests, now=host.position.batch == 0)
     if requests.pending:
         stop_and_save(host)
-    if not requests.stopped and host.validate_if_due():
-        control_file.answer(host, "validate")
+    if not requests.stopped and host.evaluation.run_if_due():
+        orders.answer(requests, host.journal.note, "validate")
         if requests.skip:  # a skip applies only to the iteration in which it was requested
-            host.clear_skip()
+            clear_skip(host)
         host.strategy.agree(requests, now=True)
         stop_and_save(host)
+
+
+def clear_skip(host: Host) -> None:
+    """Clear a skip at the end of its iteration."""
+    host.requests.skip = ""
+    host.windows.clear_skip()
 
 
 def stop_and_save(host: Host) -> None:
@@ -181,12 +187,12 @@ def stop_and_save(host: Host) -> None:
     if stop:
         host.terminal.say(f"stopped{f' by {stop.by}' if stop.by else ''}: {stop.reason}")
         host.journal.note("stop", reason=stop.reason, by=stop.by)
-        control_file.answer(host, "stop_after_step", "stop_after_epoch")
+        orders.answer(requests, host.journal.note, "stop_after_step", "stop_after_epoch")
     requests.settle()
     if requests.saves:
         writes = requests.files_wanted
         host.saving.save()
-        if writes:  # a signal may have come meanwhile, to one of the processes that wait
+        if writes:  # a signal may have come during the save, to one of the processes that wait
             host.strategy.agree(requests, now=True)
     end_if_signaled(host)
 
@@ -206,7 +212,7 @@ def end_if_signaled(host: Host) -> None:
     to = "" if requests.signaled_rank is None else f" to rank {requests.signaled_rank}"
     name = signal.Signals(number).name
     host.journal.note("signal", name=name, rank=requests.signaled_rank)
-    host.terminal.say(f"ended by {name}{to} after {host.progress_text}: {where}")
+    host.terminal.say(f"ended by {name}{to} after {host.hints.unit} {host.position.iter}: {where}")
     raise signals.ending(number, reported=True)
 
 
@@ -223,7 +229,7 @@ def evaluate(evaluation: Evaluation, stage: Literal["val", "test"]) -> dict[str,
         with plan.around(f"{stage}_epoch"):
             plan.call(f"before_{stage}_epoch", {})
             for name, loop in evaluation.loops[stage].items():
-                evaluation.current = loop
+                evaluation.running = loop
                 with loop.within(), strategy.evaluating(evaluation.compute.wrapped) as model:
                     found = evaluate_one(evaluation, model, stage, loop)
                 metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
@@ -242,15 +248,15 @@ def evaluate_one(
 ) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
     host, compute, average = evaluation.host, evaluation.compute, Average()
-    plan, strategy = host.plan, host.strategy
+    plan, strategy, current = host.plan, host.strategy, evaluation.current
     evaluation.leave_if_signaled()
     loop.metrics.reset(compute.device)
     batches = Batches(loop.dataloader, loop.limit_batches, seed=evaluation.seed, may_be_empty=not strategy.acts_alone)
     for batch_idx, (given, _) in enumerate(batches):
-        host.data_batch = batch = given if compute.on_cpu else to_device(given, compute.device)
+        current.batch = batch = given if compute.on_cpu else to_device(given, compute.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)
-            batch = host.data_batch
+            batch = current.batch
             try:
                 with plan.around("forward", batch), compute.autocast():
                     loss = as_outputs(loop.loss(model, batch))["loss"] if loop.loss is not None else None

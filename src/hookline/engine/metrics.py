@@ -110,7 +110,7 @@ class Metrics:
     def memories(self) -> dict[str, Any]:
         """Return the metrics whose state outlives an evaluation: those with `state_dict` and `load_state_dict`.
 
-        Modules are left out: they all have these methods. Those of torchmetrics are reset for every evaluation.
+        Modules are left out: they all have these methods. torchmetrics modules are reset for every evaluation.
         """
         return {name: metric for name, metric in self._metrics.items() if has_memory(metric)}
 
@@ -128,7 +128,7 @@ class Metrics:
     def update(self, outputs: Any, batch: Any, check: bool = False) -> None:
         """Update with the outputs of the evaluation step: a tuple is passed as arguments, a mapping as keywords.
 
-        `check` refuses the result of a function whose length is not that of the batch.
+        `check` refuses the result of a function that has another length than the batch.
         """
         for name, metric in self._metrics.items():
             take = metric.update if hasattr(metric, "compute") else metric
@@ -154,7 +154,7 @@ class Metrics:
     def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
         """Return all results by name. A metric with several results names them itself.
 
-        `total` sums a tensor over all processes, for functions. A torchmetrics object does this by itself.
+        `total` sums a tensor over all processes, for functions. A torchmetrics object does this itself.
         """
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():

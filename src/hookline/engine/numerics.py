@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hookline.errors import NumericsError
-from hookline.record.hub import read_numbers
+from hookline.record.history import read_numbers
 from hookline.state.finite import check_weights_are_finite
 
 KEPT = 100  # losses that wait for a check
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def check_recorded_loss(training: Training, hub: MessageHub, done: int, since: int | None = None) -> None:
     """End the run if a loss since the last record is NaN or Inf, before it is logged like a normal result.
 
-    `done` is the number of finished iterations; the counter is not yet advanced when a hook logs. `since` is that of
-    the last record, if it is known.
+    `done` is the number of finished iterations; the counter is not yet advanced when a hook logs. `since` is the
+    number at the last record, if it is known.
     """
     history = hub.history("train/loss")
     if history.values:
@@ -50,7 +50,7 @@ def check_result(training: Training) -> None:
 def _refuse_non_finite(training: Training, losses: list[float], done: int, since: int | None) -> None:
     """End the run if one of the newest losses, of which the last belongs to iteration `done`, is NaN or Inf.
 
-    They are those of all iterations after `since`, unless some were skipped. Then the iteration is only a limit.
+    `losses` has all iterations after `since`, unless some were skipped. Then the iteration is only a limit.
     """
     # With fp16, only the newest loss counts: the scaler skips a step that overflows, and the next one may be fine.
     if all(map(math.isfinite, losses)):
@@ -65,9 +65,9 @@ def _refuse_non_finite(training: Training, losses: list[float], done: int, since
                 f"at iteration {iteration}{_epoch_of(training, iteration)}" if is_exact else f"by iteration {iteration}"
             )
             error = bad_loss(
-                loss, f"{where}{rank}", f"the learning rate, the data and the precision, {training.nan_hint}"
+                loss, f"{where}{rank}", f"the learning rate, the data and the precision, {training.host.hints.nan}"
             )
-            error.is_placed = True
+            error.is_placed, error.step = True, iteration
             raise error
 
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookline.common import rng
-from hookline.common.files import write_text
-from hookline.data.sources import as_resumable
 from hookline.engine import loops
 from hookline.engine.evaluation import Evaluation
-from hookline.engine.numerics import check_losses
 from hookline.engine.training import Training
 from hookline.errors import ConfigError, HookError
 from hookline.optim.optims import Optims
-from hookline.optim.refusals import CLOSURE_HINT
-from hookline.run.position import Span
-from hookline.rundir import origin
-from hookline.state import snapshot
-from hookline.state.host import Host, Verb
-from hookline.state.module_flags import GroupsPart, ModulesPart
+from hookline.state.host import Host
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +25,8 @@ if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
     from hookline.optim.optim import Optim
     from hookline.record.hub import MessageHub
-    from hookline.run.position import Position
-    from hookline.run.requests import SaveRequest
-    from hookline.writers.base import Outcome
+    from hookline.run.position import Position, Span
+    from hookline.run.save_request import SaveRequest
     from hookline.writers.router import Writers
 
 
@@ -66,22 +56,14 @@ class Run(Host):
     #: The training loop; None if the run has none.
     loop_given: TrainLoop | None
 
-    #: The last suggestion in the message about a loss that is NaN or Inf.
-    nan_hint: ClassVar[str] = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
-
-    #: The last suggestion in the message about an optimizer that needs a closure.
-    closure_hint: ClassVar[str] = CLOSURE_HINT
-
     #: The parameters of which a warning has said that no optimizer has them.
     reported_untrained: set[str]
-    #: The states of the random generators when the last session ended.
-    _generators: dict[str, Any] | None = None
     #: The classes of the objects that drive this run. A dialect may replace them.
     training_class: ClassVar[type[Training]] = Training
     evaluation_class: ClassVar[type[Evaluation]] = Evaluation
-    #: What drives the training and the evaluations of the current session, or else of the last one.
-    _training: Training | None = None
+    #: What drives the evaluations of the current session, or else of the last one.
     evaluation: Evaluation
+    _training: Training | None = None
     #: The model, its device and its precision.
     compute: Compute
     #: The last call of `train()`; None before the first.
@@ -128,7 +110,11 @@ class Run(Host):
     def use_optims(self, given: Any) -> None:
         """Set the optims of the run. This must happen before it starts."""
         self._refuse_while_running("optim", "change its optimizer in place: runner.optim.optimizer.param_groups")
-        self.optims = Optims.of(given)
+        self.optims = self.windows = Optims.of(given)
+
+    def use_writers(self, writers: Writers) -> None:
+        """Set the destinations of records. This must happen before the run starts."""
+        self.writers = self.records = writers
 
     def _refuse_while_running(self, what: str, instead: str) -> None:
         if self.running == "train":
@@ -169,7 +155,13 @@ class Run(Host):
     @property
     def max_iters(self) -> int | None:
         """Return how many iterations there will be, if that is known."""
-        return self.loop_given.total_iters if self.loop_given is not None else None
+        loop, at = self.loop_given, self.position
+        length = loop.length if loop is not None and loop.by_epoch else None
+        if loop is None or length is None:
+            return None if loop is None else loop.total_iters
+        # In a resumed run, earlier epochs may have had another number of batches.
+        later = (loop.max_epochs or 0) - at.epoch - 1
+        return at.iter + (max(length - at.batch, 0) + later * length if later >= 0 else 0)
 
     @property
     def max_passes(self) -> int | None:
@@ -188,6 +180,10 @@ class Run(Host):
 
     # -- the session
 
+    def more_facts(self) -> dict[str, Any]:
+        """Return more facts for the `meta` of every checkpoint: tensors and plain data."""
+        return {}
+
     @property
     def steps_are_custom(self) -> bool:
         """Return whether code of the user may call the optimizers itself."""
@@ -198,62 +194,17 @@ class Run(Host):
         """Return the seed of this process's random numbers."""
         return self.seed + self.strategy.rank
 
-    @contextmanager
-    def own_generators(self) -> Iterator[None]:
-        """Restore the random generators of the caller at the end. A later session continues with those of the run."""
-        given = rng.state()
-        if self.loading.started and self._generators is not None:
-            rng.restore(self._generators)
-        try:
-            yield
-        finally:
-            self._generators = rng.state()
-            rng.restore(given)
+    def begin_evaluations(self) -> None:
+        """Create what drives the evaluations of this session."""
+        is_due = self.train_loop.validation_due if self.has_training else _never
+        self.evaluation = self.evaluation_class(self, self.compute, self.val_loops, self.test_loops, self.seed, is_due)
 
-    def begin_session(self, verb: Verb) -> None:
-        """Seed everything, and get the model and the optims ready."""
-        if verb == "train":
-            self.span = Span()
-        self.strategy.start(self.requests, self.device)
-        if not self.loading.started:
-            rng.seed_everything(self.seed_of_process)
-        self.share_data()
-        self.compute.wrapped = self.strategy.prepare(
-            self.wrapped, [optim.optimizer for optim in self.optims.values()], self.device
-        )
-        self.evaluation = self._new_evaluation()
-        if not self.has_training:
-            return
-        self._training = self._new_training()
-        if verb == "train":
-            self.optims.start_schedules(self.train_loop)
-            self.note_what_is_asked()
-            if not self.loading.started:
-                self._note_built()
-
-    def _new_training(self) -> Training:
-        training = self.training_class(
+    def begin_training(self) -> None:
+        """Create what drives the training of this session."""
+        self._training = self.training_class(
             self, self.train_loop, self.optims, self.compute, self.seed, self.acceleration.prefetch
         )
-        training.nan_hint = self.nan_hint
-        return training
-
-    def _new_evaluation(self) -> Evaluation:
-        is_due = self.train_loop.validation_due if self.has_training else _never
-        return self.evaluation_class(self, self.compute, self.val_loops, self.test_loops, self.seed, is_due)
-
-    def _note_built(self) -> None:
-        """Remember the model and the optimizers as the script has built them, before hooks can change them."""
-        for part in self.parts.values():
-            if isinstance(part, (ModulesPart, GroupsPart)):
-                part.note_built()
-
-    def note_what_is_asked(self) -> None:
-        """Remember what this run was asked to do."""
-
-    def asked_by_now(self) -> dict[str, Any]:
-        """Return what this run was asked to do, with the hooks that joined it since."""
-        return self.asked
+        self.evaluation.after_validation = self._training.after_validation
 
     def share_data(self) -> None:
         """Let each loop read only this process's share of its data. Doing it twice is harmless."""
@@ -261,42 +212,6 @@ class Run(Host):
             loop.dataloader = self.strategy.share(loop.dataloader, pad=False)
         if self.has_training:
             self.train_loop.dataloader = self.strategy.share(self.train_loop.dataloader, pad=True)
-
-    def clear_requests(self) -> None:
-        """Forget the requests of an earlier run of this runner, and the gradients of unfinished windows."""
-        super().clear_requests()
-        self.optims.reset()
-
-    def write_description(self) -> None:
-        """Write plan.txt and, if there is a config, config.yaml."""
-        super().write_description()
-        if self.config is not None:
-            from hookline.common.yaml_file import dump
-
-            write_text(self.work_dir / "config.yaml", origin.describe(self.config_file) + dump(self.config))
-
-    def record_files(self) -> Iterable[str]:
-        """Return the files of the writers."""
-        return self.writers.files()
-
-    def records_cut_back(self) -> Iterable[str]:
-        """Return the files of writers that can remove later records."""
-        return self.writers.files_cut_back()
-
-    def open_records(self, resuming: bool) -> None:
-        """Open the writers."""
-        self.writers.begin(self.work_dir, self.experiment_name, resuming)
-
-    def rejoin_records(self, state: Mapping[str, Any]) -> None:
-        """Let writers continue the records of the run whose checkpoint is evaluated."""
-        self.writers.rejoin(state)
-
-    def close_records(self, outcome: Outcome) -> None:
-        """Close the writers. If the run has failed, the last records have the numbers of this process alone."""
-        self.strategy.settle(alone=True)
-        self.writers.close(outcome)
-        if self.running == "train" and self.span is not None:
-            self.span.end()
 
     # -- the loop
 
@@ -311,11 +226,6 @@ class Run(Host):
         loops.train(self.training)
 
     @property
-    def accumulating(self) -> bool:
-        """Return whether an accumulation window is open, so that requests have to wait for its end."""
-        return self.optims.accumulating
-
-    @property
     def batches(self) -> Batches | None:
         """Return the pass over the training data that is running."""
         return None if self._training is None else self._training.batches
@@ -323,88 +233,6 @@ class Run(Host):
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context of a forward pass in the precision of the run. It can be entered once."""
         return self.compute.autocast()
-
-    def clear_skip(self) -> None:
-        """Clear a skip at the end of its iteration."""
-        super().clear_skip()
-        self.optims.clear_skip()
-
-    @property
-    def can_validate(self) -> bool:
-        """Return whether there is a validation loop."""
-        return bool(self.val_loops)
-
-    def validate_if_due(self) -> bool:
-        """Validate if it is due or was requested."""
-        if not self.evaluation.due():
-            return False
-        self.evaluation.validate()
-        self.training.recheck()
-        self.training.drop_stale_gradients()
-        return True
-
-    def rewind(self, states: dict[str, Any]) -> None:
-        """Replace the states that an interrupted validation has changed."""
-        self.evaluation.rewind(states)
-
-    def while_accumulating(self) -> None:
-        """Remember a validation that is due now, to be run at the end of the window."""
-        if self.evaluation.due():
-            self.requests.validate = True
-
-    def validation_due(self, position: Position | None = None) -> bool:
-        """Return whether a validation must run before the next step, at this position or another one."""
-        return self.evaluation.due(position)
-
-    # -- checkpoints
-
-    def facts(self) -> dict[str, Any]:
-        """Return the `meta` of a checkpoint."""
-        position = self.position
-        return {
-            **self.more_facts(),
-            **snapshot.environment(),
-            "experiment_name": self.experiment_name,
-            "seed": self.seed,
-            "epoch": position.epoch,
-            "iter": position.iter,
-            "world_size": self.strategy.world_size,
-            "device": self.device.type,
-            "precision": self.precision,
-            "accumulate": [optim.accumulate for optim in self.optims.values()],
-            "batches": self.train_loop.length if self.has_training else None,
-            "batch_size": self._samples_of_all(),
-            "hooks": [entry.name for entry in self.plan],
-            "optims": {name: optim.kinds for name, optim in self.optims.items()},
-            "asked": self.asked_by_now(),
-        }
-
-    def _samples_of_all(self) -> int | None:
-        """Return the number of samples of a full training batch in all processes together; None if it is unknown."""
-        loader = as_resumable(self.train_loop.dataloader) if self.has_training else None
-        return None if loader is None else loader.samples_of_all
-
-    def more_facts(self) -> dict[str, Any]:
-        """Return more facts for the `meta` of every checkpoint: tensors and plain data."""
-        return {}
-
-    def check_loss(self) -> None:
-        """Raise a NumericsError if a loss since the last check is NaN or Inf."""
-        check_losses(self.training, self.iter)
-
-    def tensor_holders(self) -> Iterable[Any]:
-        """Return the model and the optimizers."""
-        return self.model, *(optim.optimizer for optim in self.optims.values())
-
-    def weight_names(self) -> list[str]:
-        """Return the names of the model's parameters."""
-        return [name for name, _ in self.model.named_parameters()]
-
-    def trained_names(self) -> Collection[str]:
-        """Return the names of the parameters that require gradients and that an optimizer has."""
-        held = {id(parameter) for optim in self.optims.values() for parameter in optim.parameters()}
-        named = self.model.named_parameters(remove_duplicate=False)
-        return {name for name, parameter in named if parameter.requires_grad and id(parameter) in held}
 
     def checkpoint_name(self, request: SaveRequest) -> str:
         """Return `epoch_5.pth` or `iter_100.pth`, unless the request has its own name."""
@@ -419,7 +247,7 @@ class Run(Host):
 
     @property
     def seconds_waited(self) -> float:
-        """Return how long training has waited for work outside of steps: saves, and evaluations of hooks."""
+        """Return how long training has waited for work outside steps: saves, and evaluations of hooks."""
         return self.saving.seconds + self.seconds_paused
 
     def shorten(self, batches: int) -> None:

@@ -40,7 +40,7 @@ from hookline.data.batches import Batches
 from hookline.data.sources import as_resumable
 from hookline.data.transfer import Transfer, moved_ahead, to_device
 from hookline.engine.driver import Driver
-from hookline.engine.loops import around_pass, around_train, end_if_signaled, handle_requests
+from hookline.engine.loops import around_pass, around_train, clear_skip, end_if_signaled, handle_requests
 from hookline.engine.numerics import KEPT, check_losses
 from hookline.errors import StorageError
 from hookline.plan.calls import blame_step
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from hookline.optim.optims import Optims
     from hookline.optim.scheduled import When
     from hookline.state.host import Host
-
-#: The last suggestion in the message about a loss that is NaN or Inf.
-NAN_HINT = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
 
 
 class Training(Driver):
@@ -84,7 +81,6 @@ class Training(Driver):
         self.losses: list[float | Tensor] = []
         #: The finished iterations at the last such check; None if it is unknown.
         self.losses_since: int | None = host.position.iter
-        self.nan_hint = NAN_HINT
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
         #: Called after validations and at the end: a check that is too slow for every step. A save makes it, too.
@@ -133,9 +129,9 @@ class Training(Driver):
         if check is not None:
             check()
         self.drop_stale_gradients()
-        self.clear_skip()
-        self.host.ends_epoch = self.host.ends_window = self.ends_window = False
-        self.host.batch_weight = None
+        clear_skip(self.host)
+        self.current.begin_pass()
+        self.ends_window = False
         self.optims.weigh()
         self._next_look = 0
         return batches
@@ -166,7 +162,7 @@ class Training(Driver):
         """Begin an iteration with a batch, and return the batch on the device of the run."""
         if self._needs_transfer:
             batch = to_device(batch, self.compute.device)
-        self.host.data_batch = batch
+        self.current.batch = batch
         if last or self.position.iter == self._last_iter:
             self._mark_end(batch, last)
         if self.plan.may_leave_gradients:
@@ -175,8 +171,8 @@ class Training(Driver):
 
     def _mark_end(self, batch: Any, last: bool) -> None:
         """Note that a pass, or the training, ends with this batch."""
-        self.host.ends_epoch = last
-        self.host.ends_window = self.ends_window = self._by_epoch or self.position.iter == self._last_iter
+        self.current.ends_epoch = last
+        self.current.ends_window = self.ends_window = self._by_epoch or self.position.iter == self._last_iter
         if last:
             self._weigh_last_batch(batch)
 
@@ -193,9 +189,9 @@ class Training(Driver):
         if position.iter >= self._next_look:
             self._look()
         if self.requests.pending or not self._by_epoch:
-            if self.host.ends_epoch and not self._by_epoch:
+            if self.current.ends_epoch and not self._by_epoch:
                 position.epoch, position.batch = position.epoch + 1, 0
-            self.host.ends_window = self.ends_window = False
+            self.current.ends_window = self.ends_window = False
             handle_requests(self.host)
             if self.requests.stopped:
                 return True
@@ -251,7 +247,7 @@ class Training(Driver):
 
     def flush_windows(self) -> None:
         """End the open accumulation windows with this iteration."""
-        self.host.ends_window = self.ends_window = True
+        self.current.ends_window = self.ends_window = True
         self.optims.flush()
 
     def in_mode(self) -> AbstractContextManager[None]:
@@ -288,7 +284,7 @@ class Training(Driver):
         batch = self.begin_iteration(batch, last)
         with plan.around("train_iter", batch_idx, batch):
             plan.before_train_iter(batch_idx, batch)
-            batch = self.host.data_batch  # a hook may have replaced it
+            batch = self.current.batch  # a hook may have replaced it
             if plan.may_skip_early:
                 self.agree_on_skip()
             is_called = not self.skipped
@@ -333,8 +329,13 @@ class Training(Driver):
     # -- gradients, windows and skips
 
     def drop_stale_gradients(self) -> None:
-        """Drop gradients that user code left behind outside of an iteration."""
+        """Drop gradients that user code left behind outside an iteration."""
         self.optims.drop_stale_gradients(self.loop.updates_itself)
+
+    def after_validation(self) -> None:
+        """Undo what user code may have left behind in a validation, and check what it may have changed."""
+        self.recheck()
+        self.drop_stale_gradients()
 
     def batches_left(self) -> int | None:
         """Return the maximum size of an accumulation window that begins now; None if it is unknown."""
@@ -354,19 +355,14 @@ class Training(Driver):
             self.requests.ask_skip(reason)
             self.optims.skip()
 
-    def clear_skip(self) -> None:
-        """Clear a skip at the end of its iteration."""
-        self.requests.skip = ""
-        self.optims.clear_skip()
-
     def _weigh_last_batch(self, batch: Any) -> None:
         """Weigh the last batch of a pass, which may have fewer samples than the others, or a different number here."""
         assert self.batches is not None
         samples, usual = self.batches.samples(self.position.batch, batch)
         whole, usual_whole = self.strategy.total([samples, usual])
         if usual and self.weighs_samples and (samples, whole) != (usual, usual_whole):
-            self.host.batch_weight = samples / usual
-            self.optims.weigh(self.host.batch_weight, whole / usual_whole)
+            self.current.weight = samples / usual
+            self.optims.weigh(self.current.weight, whole / usual_whole)
 
     # -- errors
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -39,6 +39,16 @@ class Best:
     def top(self) -> tuple[float, str]:
         """Return the best pair."""
         return self.kept[0]
+
+    def refuse_label_of(self, others: Iterable[Best]) -> Best:
+        """Refuse a metric whose files would have the names of another one's. Return this one."""
+        for other in others:
+            if other.label == self.label:
+                raise ConfigError(
+                    f"CheckpointHook: save_best: '{other.monitor.name}' and '{self.monitor.name}' would be saved under "
+                    "the same name"
+                )
+        return self
 
     def is_worth_keeping(self, value: float) -> bool:
         """Return whether a value is among the k best. A value equal to the last of them is not."""
@@ -94,9 +104,9 @@ def check_rules(names: list[str], rule: str | list[str] | None) -> dict[str, str
     return dict(zip(names, rules, strict=True))
 
 
-def refuse_without_best(names: list[str], max_keep_best: int, **given: object) -> None:
+def refuse_without_best(names: list[str], max_keep_best: int, **options: object) -> None:
     """Refuse settings of the best checkpoints if there are none, because they would have no effect."""
-    settings = [name for name, value in given.items() if value is not None] + ["max_keep_best"] * (max_keep_best != 1)
+    settings = [name for name, value in options.items() if value is not None] + ["max_keep_best"] * (max_keep_best != 1)
     if settings and not names:
         raise ConfigError(
             f"CheckpointHook: {settings[0]} has no effect without save_best; set the metric whose best checkpoints are "

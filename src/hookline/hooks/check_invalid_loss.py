@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from hookline.common.checks import check_choice, check_int
 from hookline.errors import NumericsError
-from hookline.plan.hook import Hook
-from hookline.record.hub import read_numbers
+from hookline.record.history import read_numbers
+from hookline.runner.hook import Hook
 from hookline.state.finite import find_non_finite
 
 if TYPE_CHECKING:
@@ -34,23 +34,20 @@ class CheckInvalidLossHook(Hook):
 
     The loss is checked before the backward pass. There are three policies:
 
-    - `raise` ends the run with exit code 4. The optimizer step is not taken, so the weights are those from before it.
-      The `save_on_exception` option of CheckpointHook saves exactly these.
+    - `raise` ends the run with exit code 4. The optimizer step is not taken.
     - `skip` skips the batch and records the number of skipped batches as `train/skipped`. In an accumulation window,
       only this batch is skipped. Learning rates advance as usual.
     - `stop` skips the batch and ends training normally, with a last checkpoint. `hookline train` then exits with code
       4, too.
 
-    With an `interval` above 1, the losses in between stay on the device until the next check or save. The error then
-    names the first bad loss, but training has already used it. Therefore, `skip` and `stop` come too late and end the
-    run as `raise` does. With fp16, they ignore it, because the gradient scaler has skipped that step. LoggerHook and
-    CheckpointHook also refuse a bad loss if they find one earlier.
+    With an `interval` above 1, the losses in between stay on the device until the next check or save. The error names
+    the first bad loss, but training has already used it, so `skip` and `stop` end the run as `raise` does. With fp16,
+    they ignore it, because the gradient scaler has skipped that step.
 
     If a step calls `optim.update` itself, each of its updates is checked. After a bad loss, the remaining updates of
-    that iteration are skipped. Updates before it are kept.
+    that iteration are skipped.
 
-    Cost: one wait for the device every `interval` iterations. In between, one reference to a tensor, and no work for
-    the device. On the CPU there is nothing to wait for.
+    Cost: one wait for the device every `interval` iterations.
 
     Example:
         from hookline.hooks import CheckInvalidLossHook
@@ -143,19 +140,21 @@ class CheckInvalidLossHook(Hook):
         scaled = any(optim.scaler is not None for optim in runner.optims.values())
         if bad is None or (scaled and self.policy != "raise"):
             return
-        self._fail(f"{bad}, and training used it before this check; set interval: 1 to find it in time")
+        self._fail(bad, f"{bad}, and training used it before this check; set interval: 1 to find it in time")
 
     def _act(self, runner: Runner, loss: Loss) -> None:
         odd = find_non_finite(dict(runner.model.named_parameters()), ())
         if odd:
             self._fail(
+                loss,
                 f"{loss}, because the model's {odd[0]} became NaN in an earlier step, although the loss of that step "
-                "was finite; autograd's anomaly detection shows the line that such a gradient comes from"
+                "was finite; autograd's anomaly detection shows the line that such a gradient comes from",
             )
         if self.policy == "raise":
             self._fail(
+                loss,
                 f"{loss}; the optimizer step was not taken, so the weights are unchanged. Check the learning rate, the "
-                "data and the precision, or skip such batches with policy: skip"
+                "data and the precision, or skip such batches with policy: skip",
             )
         if self.policy == "skip":
             self._count(runner, loss)
@@ -170,8 +169,9 @@ class CheckInvalidLossHook(Hook):
         self.in_a_row = self.in_a_row + 1 if follows else 1
         if self.in_a_row > self.max_skips:
             self._fail(
+                loss,
                 f"{loss}, after {self.max_skips} skipped batch{'es' * (self.max_skips > 1)} in a row (max_skips). "
-                "Check the learning rate, the data and the precision"
+                "Check the learning rate, the data and the precision",
             )
         self.skipped += 1
         self.skipped_at = loss.iteration
@@ -182,8 +182,10 @@ class CheckInvalidLossHook(Hook):
         else:
             runner.terminal.detail(partial(str, line))
 
-    def _fail(self, message: str) -> NoReturn:
-        raise NumericsError(f"CheckInvalidLossHook: {message}")
+    def _fail(self, loss: Loss, message: str) -> NoReturn:
+        error = NumericsError(f"CheckInvalidLossHook: {message}")
+        error.step = loss.iteration
+        raise error
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of skipped batches."""

@@ -10,40 +10,30 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checkpoint.retention import by_age, clean_up, keep_newest
+from hookline.checkpoint.names import is_template, pattern_of
+from hookline.checkpoint.retention import clean_up, keep_newest
 from hookline.common.checks import check_choice, check_int
 from hookline.common.escape import escaped
-from hookline.common.files import real_path, storage_errors
+from hookline.common.files import real_path
 from hookline.common.monitor import AUTO, BestCheckpoint, monitor
 from hookline.common.numbers import as_number, as_repr
-from hookline.errors import ConfigError, did_you_mean, nearest
+from hookline.errors import ConfigError
 from hookline.hooks.best import Best, check_rules, refuse_without_best, remove_others
-from hookline.plan.hook import Hook
+from hookline.hooks.published import publish, refuse_missing, refuse_misspelled
 from hookline.plan.milestones import Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
 
-#: The entries that every checkpoint has. Hooks may add others.
-CHECKPOINT_KEYS = (
-    *("meta", "state_dict", "optimizer", "param_schedulers", "scaler"),
-    *("message_hub", "metric_states", "hooks", "rng", "position", "writers"),
-)
-
-
-# A character of a file name template, besides its one `{}`.
-IN_NAME = r"[^{}/\\\x00-\x1f\x7f-\x9f]"
-
 
 class CheckpointHook(Hook):
     """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
-    The files are called `epoch_5.pth` or `iter_100.pth`, even when training stops early, and
-    `best_accuracy_epoch_5.pth`. They are written at the end of the iteration, epoch or validation, after all hooks have
-    run and the counters have advanced. Every file is verified. A run can be resumed from any of them, unless parts are
-    left out.
+    The files are called `epoch_5.pth` or `iter_100.pth`, and `best_accuracy_epoch_5.pth`. docs/checkpoints.md
+    describes them, and how a run resumes.
 
     Cost: nothing between two saves. During a save, training waits until the file is written, or, with `async_save`,
     until the state is copied in memory. `save_on_exception` copies the state every step, or every n steps. For a small
@@ -64,28 +54,27 @@ class CheckpointHook(Hook):
             epoch, or, when training by iterations, as often as validation.
         by_epoch: Count epochs instead of iterations. By default, as the training loop does.
         save_optimizer: Save the state of the optimizers. A run can only be resumed from a checkpoint that has it.
-        save_param_scheduler: Save the state of the schedulers. It is also needed to resume.
+        save_param_scheduler: Save the state of the schedulers, which is also needed to resume.
         out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
         max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. -1 keeps all.
         save_last: Save at the end of training, regardless of the interval.
-        save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
+        save_best: Keep the best checkpoint for these metrics; `auto` means the first metric.
         rule: `greater` or `less`, whichever is better, for all metrics or one per metric. By default, it is inferred
             from the metric's name.
         greater_keys: Words in a metric's name that mean greater is better. They replace the built-in ones.
-        less_keys: Words in a metric's name that mean less is better. They replace the built-in ones.
+        less_keys: The same for less.
         filename_tmpl: The file name template, with `{}` for the number of the epoch or iteration.
         max_keep_best: The number of best checkpoints to keep per metric.
-        published_keys: Entries of the checkpoint to publish at the end. The last and each best checkpoint get an
-            additional file with only these entries, named after its SHA-256.
+        published_keys: At the end, write a file with only these entries for the last and each best checkpoint, named
+            after its SHA-256.
         save_begin: The first epoch or iteration to save. The interval counts from there.
         async_save: Write in the background. The step only waits for a copy of the state.
-        save_on_exception: Keep a copy of the state in memory every step, or every n steps, and write the newest copy if
-            the run fails. The state at the failure itself is never saved.
+        save_on_exception: Copy the state in memory every step, or every n steps, and write the newest copy if the run
+            fails. The state at the failure itself is never saved.
         on_save_error: `raise` ends the run if a checkpoint cannot be written. `go_on` warns and tries again at the next
             save. The last checkpoint must be written in any case.
-        params: `trainable` saves only the parameters that are trained, and what else has changed in the model. Its
-            frozen rest is compared by hash when a run resumes, and comes from the model as it is built. `all` saves
-            everything.
+        params: `trainable` saves only the parameters that are trained, and others that have changed. On resume, the
+            rest comes from the model as it is built, and is compared by hash.
     """
 
     priority = "VERY_LOW"
@@ -113,7 +102,7 @@ class CheckpointHook(Hook):
         on_save_error: Literal["raise", "go_on"] = "raise",
         params: Literal["all", "trainable"] = "all",
     ) -> None:
-        if filename_tmpl is not None and not re.fullmatch(rf"{IN_NAME}*\{{\}}{IN_NAME}*\.pth", filename_tmpl):
+        if filename_tmpl is not None and not is_template(filename_tmpl):
             raise ConfigError(
                 f"CheckpointHook: filename_tmpl must be a file name with one {{}} that ends with .pth, not "
                 f"{filename_tmpl!r}"
@@ -162,12 +151,7 @@ class CheckpointHook(Hook):
     def _watch(self, name: str) -> Best:
         rule = self._rules.get(name, self._rules.get(AUTO))
         watched = monitor(name, rule, *self._keys, who="CheckpointHook: save_best")
-        for other in self.best.values():
-            if other.label == Best(watched, 1).label:
-                raise ConfigError(
-                    f"CheckpointHook: save_best: '{other.monitor.name}' and '{name}' would be saved under the same name"
-                )
-        self.best[name] = Best(watched, self.max_keep_best)
+        self.best[name] = Best(watched, self.max_keep_best).refuse_label_of(self.best.values())
         return self.best[name]
 
     # -- questions from other parts
@@ -272,12 +256,7 @@ class CheckpointHook(Hook):
                 "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
             )
         self._check_params(runner)
-        for key in self.published_keys:
-            best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
-            if best is not None:
-                raise ConfigError(
-                    f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; did you mean '{best}'?"
-                )
+        refuse_misspelled(self.published_keys)
         self._interval = self._default_interval(runner) if self.interval is None else self.interval
         if self.max_keep_ckpts >= 1 and runner.resumed_at >= 0:
             assert runner.saving.last_path is not None, "it was resumed from there"
@@ -347,23 +326,13 @@ class CheckpointHook(Hook):
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best checkpoints."""
         if self.published_keys and runner.running == "train" and runner.strategy.is_main:
-            from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
-
-            folder = self.checkpoint_folder(runner)
-            names = [best_name for best in self.best.values() for _, best_name in best.kept]
-            with storage_errors(folder, "read", inside=True):
-                found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
-            for path in publishing.all_of(found, self.published_keys):
+            best = [name for best in self.best.values() for _, name in best.kept]
+            for path in publish(self.checkpoint_folder(runner), self._names(), best, self.published_keys):
                 runner.terminal.say(f"published {path}")
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
         """Check that the checkpoint has all entries to publish."""
-        for key in self.published_keys:
-            if key not in checkpoint:
-                raise ConfigError(
-                    f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; "
-                    f"{did_you_mean(key, checkpoint)}"
-                )
+        refuse_missing(self.published_keys, checkpoint)
 
     def on_exception(self, runner: Runner, error: BaseException) -> None:
         """Write the newest state that was kept in memory."""
@@ -423,10 +392,9 @@ class CheckpointHook(Hook):
         If no other hook saves, the pattern includes the names of saves that other hooks request.
         """
         saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
-        own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
-        templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
-        stems = [re.escape(each.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for each in templates]
-        return re.compile(rf"{re.escape(prefix)}({'|'.join(stems)})\.(pth|dcp)")
+        template = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
+        templates = {template, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {template}
+        return pattern_of(templates, prefix)
 
     def _saved(self, saved: Path) -> None:
         """Remember the newest checkpoint, and remove those beyond `max_keep_ckpts`."""

@@ -11,9 +11,9 @@ from hookline.common.checks import check_int, check_number
 from hookline.common.monitor import BestSoFar, Monitor, refuse_unknown
 from hookline.common.monitor import monitor as watch
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
+from hookline.plan.entry import is_custom
 from hookline.plan.milestones import Milestone
-from hookline.plan.plan import is_custom
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -25,9 +25,7 @@ class EarlyStoppingHook(Hook):
     """Stops training when a validation metric no longer improves.
 
     Training stops when the metric has not improved for `patience` validations, has passed a threshold, or is NaN or
-    Inf. The reason for the stop names the metric, its best value, and where in training that was reached.
-
-    An equal value is not an improvement, so a plateau stops training. The last checkpoint is saved after a stop. A
+    Inf. An equal value is not an improvement, so a plateau stops training. The last checkpoint is saved after a stop. A
     resumed run continues with the best value and the patience of the checkpoint. `runner.val()` alone counts nothing.
 
     Cost: one comparison of two numbers per validation.

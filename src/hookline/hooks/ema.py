@@ -12,8 +12,8 @@ from hookline.common import averaging
 from hookline.common.averaging import WeightAverage
 from hookline.common.checks import check_int, check_number
 from hookline.errors import ConfigError, StorageError, did_you_mean
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,18 +33,16 @@ class EMAHook(Hook):
     The model has the averaged weights only during validation and testing. Training is bit-identical to training without
     this hook, and the model ends with its raw weights.
 
-    The average includes every optimizer step. It starts as a copy of the weights after the first step. A step that a
-    gradient scaler or `skip_step` skipped does not count. With several optims, the average is updated once per
-    iteration, at its end, if any of them stepped.
+    The average includes every optimizer step, except steps that were skipped. It starts with the weights after the
+    first step. With several optims, it is updated once per iteration, at its end, if any of them stepped.
 
-    A checkpoint holds both: the raw weights in `state_dict`, and the averaged weights in the state of this hook
+    A checkpoint has the raw weights in `state_dict`, and the averaged weights in the state of this hook
     (`checkpoint["hooks"]["EMAHook"]["averaged"]`, a state dict of the model). `val()` and `test()` of such a checkpoint
-    use the averaged weights. Training with `load_from` starts a new average from the loaded weights. With several
-    EMAHooks, the last one in the plan is evaluated.
+    use the averaged weights. Training with `load_from` starts a new average. With several EMAHooks, the last one in the
+    plan is evaluated.
 
     Cost: a second copy of the parameters in memory. Each optimizer step walks over the modules and runs one
-    multi-tensor operation, without waiting for the device. With fp16, each step also checks the scale. Before the first
-    averaged iteration, nothing.
+    multi-tensor operation, without waiting for the device.
 
     Example:
         from hookline.hooks import EMAHook
@@ -65,10 +63,9 @@ class EMAHook(Hook):
         begin_epoch: The first epoch to average. Set this or `begin_iter`, not both.
         update_buffers: Also average floating-point buffers. Integer buffers are copied. Otherwise, the model's current
             buffers are used.
-        strict_load: Refuse a saved average that does not fit the model. Otherwise, load what fits, and list the rest,
-            which starts from the model's weights.
-        eval_both: Also evaluate the raw weights, as metrics `raw/<name>`. Each evaluation then makes a second pass over
-            its data.
+        strict_load: Refuse a saved average that does not fit the model. Otherwise, load the entries that fit, and list
+            the others.
+        eval_both: Also evaluate the raw weights, as metrics `raw/<name>`, in a second pass over the data.
     """
 
     priority = "NORMAL"
@@ -226,9 +223,9 @@ class EMAHook(Hook):
     def averaged_state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the averaged weights in the dtypes of the model, for its `load_state_dict`."""
         model = self.runner.model
-        own = model.state_dict()
+        current = model.state_dict()
         averaged: dict[str, Tensor] = self.average.state_dict(model)["averaged"]
-        return {name: value.to(own[name].dtype, copy=True) for name, value in averaged.items()}
+        return {name: value.to(current[name].dtype, copy=True) for name, value in averaged.items()}
 
 
 def _build_average(ema_type: Any, settings: dict[str, Any]) -> WeightAverage:

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -17,15 +17,15 @@ STAGES = ("train", "val", "test")
 class EmptyCacheHook(Hook):
     """Returns memory that torch holds but does not use to the device.
 
-    This works on CUDA, MPS and XPU. It helps if training and validation need memory of different sizes, or if other
-    processes use the same device. It applies to training, validation and test. When training by iterations, all of
-    training is one epoch, but every validation still has its own.
+    This works on CUDA, MPS and XPU, in training, validation and test. It helps if training and validation need memory
+    of different sizes, or if other processes use the same device. When training by iterations, all of training is one
+    epoch.
 
-    With `garbage_collection`, Python first collects objects that refer to each other in cycles, because their tensors
-    stay in use until then. On a CPU, this is the only effect.
+    With `garbage_collection`, Python first collects objects that refer to each other in cycles. On a CPU, this is the
+    only effect.
 
     Cost: a wait for the device. New memory is slower to allocate afterwards, so `after_iter` slows down every step. A
-    garbage collection takes about 0.1 s in a large process. Points that are off cost nothing.
+    garbage collection takes about 0.1 s in a large process.
 
     Example:
         from hookline.hooks import EmptyCacheHook

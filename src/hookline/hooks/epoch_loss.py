@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.record.hub import Weighted
+from hookline.record.history import Weighted
 
 if TYPE_CHECKING:
-    from hookline.record.hub import History
+    from hookline.record.history import History
 
 
 class LossOfEpoch:

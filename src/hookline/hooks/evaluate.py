@@ -17,8 +17,8 @@ from hookline.common.numbers import as_number
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.best import remove_others
 from hookline.plan.functions import asked_for, label_of, name_of
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -30,22 +30,19 @@ class EvaluateHook(Hook):
     The function takes the model, or `(model, runner)`, or only the runner if its first parameter has that name, or
     nothing. It is called in evaluation mode and without gradients. The random numbers that it draws do not change the
     training. It returns a number, a mapping of names to numbers, or None if there is nothing to record. A single number
-    is recorded under the name of the function.
+    has the name of the function.
 
-    Results are recorded as `eval/<name>`: in the hub, as a separate record for the writers, and as a line in the log.
-    The best value of a result is the fact `best_eval/<name>` in the hub, and where it was reached is
-    `best_eval/<name>_at`. Results whose name does not show whether greater or less is better have no best value. Two of
-    these hooks in one run need different prefixes.
+    Results are recorded as `eval/<name>`, in a separate record. The best value of a result is the fact
+    `best_eval/<name>` in the hub, and where it was reached is `best_eval/<name>_at`. Two of these hooks in one run need
+    different prefixes.
 
-    With `save_best`, the best checkpoint for one result is kept as `best_eval_<name>_epoch_3.pth`. If it cannot be
-    written, the hook warns, and the previous best remains. An evaluation that falls inside an accumulation window waits
-    for its end, as saves do. So the saved state is the one that was evaluated.
+    With `save_best`, the best checkpoint for one result is kept as `best_eval_<name>_epoch_3.pth`.
 
-    The function sees the raw weights. For the averaged weights of an EMAHook, use
-    `with averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
+    The function sees the raw weights. For the averaged weights of an EMAHook, use `with
+    averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
 
-    Cost: the time of the function, which is excluded from step times and ETA. Between two evaluations, one comparison
-    per iteration if iterations are counted, and nothing if epochs are counted.
+    Cost: the time of the function, which is excluded from step times and ETA. Between two evaluations, at most one
+    comparison per iteration.
 
     Example:
         from hookline.hooks import EvaluateHook
@@ -69,9 +66,9 @@ class EvaluateHook(Hook):
         at_begin: Also evaluate before the first step.
         at_end: Also evaluate after the last iteration, unless that has just been done.
         prefix: The prefix of the results' names.
-        save_best: The name of the result whose best checkpoint is kept, or `auto` for the first result.
-        rule: `greater` or `less`, whichever is better. It applies to the result of `save_best`, or, without
-            `save_best`, to all results. By default, it is inferred from the result's name.
+        save_best: Keep the best checkpoint for this result; `auto` means the first result.
+        rule: `greater` or `less`, whichever is better, for the result of `save_best`, or else for all results. By
+            default, it is inferred from the result's name. A result without a rule has no best value.
     """
 
     priority = 55
@@ -300,19 +297,19 @@ class EvaluateHook(Hook):
             options["done"](path)
 
 
-def results_of(function: Any, given: Any) -> dict[str, float]:
+def results_of(function: Any, result: Any) -> dict[str, float]:
     """Check the result of an evaluation function, and return it as numbers by name. None becomes an empty dict."""
     from hookline.engine.metrics import plain  # it imports torch, and `hookline hooks` must not
 
-    if given is None:
+    if result is None:
         return {}
-    named = given if isinstance(given, Mapping) else {name_of(function) or "value": given}
+    named = result if isinstance(result, Mapping) else {name_of(function) or "value": result}
     results = {}
-    for name, found in named.items():
-        value = plain(found)
+    for name, entry in named.items():
+        value = plain(entry)
         if not isinstance(name, str) or not name or isinstance(value, bool) or not isinstance(value, (int, float)):
             shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-            what = f"{type(found).__name__}{shape}" + (f" as {name!r}" if named is given else "")
+            what = f"{type(entry).__name__}{shape}" + (f" as {name!r}" if named is result else "")
             raise ConfigError(
                 f"EvaluateHook: {label_of(function)} returned {what}; it must return a number, a mapping of names "
                 "to numbers, or None"

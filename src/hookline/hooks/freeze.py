@@ -11,8 +11,8 @@ from hookline.common.escape import escaped
 from hookline.common.modes import HOLDERS
 from hookline.common.patterns import matching, no_match
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -30,20 +30,18 @@ class FreezeHook(Hook):
     Pass all parameters to the optimizer, including those that are frozen at first. A parameter whose `requires_grad` is
     False before training stays frozen.
 
-    The limits count finished epochs and iterations. With `until_epoch=3`, epochs 1 to 3 are frozen, and the fourth
-    trains. With `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window.
-    When training by iterations, an epoch is one pass over the data.
+    The limits count finished epochs and iterations. With `until_epoch=3`, epochs 1 to 3 are frozen. With
+    `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window.
 
-    If all parameters of a batch or instance norm are frozen, its running statistics are frozen, too, and it normalizes
-    with them. The same holds for norms without parameters whose name matches. These norms are in evaluation mode while
-    frozen. A step that calls `model.train()` itself would undo this. Dropout stays active.
+    If all parameters of a batch or instance norm are frozen, or a norm without parameters matches by name, the norm is
+    in evaluation mode: it uses its running statistics and does not change them. A step that calls `model.train()`
+    itself would undo this. Dropout stays active.
 
-    Several FreezeHooks can be combined, for example to train the head first and then one block after the other. A
-    parameter trains if none of them freezes it. When training ends, for whatever reason, every `requires_grad` is
-    restored.
+    With several FreezeHooks, a parameter trains if none of them freezes it. When training ends, every `requires_grad`
+    is restored.
 
     Cost: nothing if training runs by epochs and the limit is in epochs. Otherwise, one comparison of two numbers per
-    iteration. The backward pass and the optimizer step have less to do.
+    iteration.
 
     Example:
         from hookline.hooks import FreezeHook
@@ -56,8 +54,7 @@ class FreezeHook(Hook):
           - {type: FreezeHook, patterns: ["features.*"], until_epoch: 1}
 
     Args:
-        patterns: A pattern, or a list of patterns, for the full names of the parameters to freeze, such as `backbone.*`
-            or `*.bias`.
+        patterns: Patterns for the full names of the parameters to freeze, such as `backbone.*` or `*.bias`.
         until_epoch: Freeze until this many epochs are finished.
         until_iter: Freeze until this many iterations are finished.
         from_epoch: Freeze once this many epochs are finished.
@@ -85,14 +82,14 @@ class FreezeHook(Hook):
             "from_epoch": from_epoch,
             "from_iter": from_iter,
         }
-        given = [name for name, limit in limits.items() if limit is not None]
-        if len(given) > 1:
-            raise ConfigError(f"FreezeHook: set at most one of {', '.join(limits)}, not {' and '.join(given)}")
-        for name in given:
+        limiting = [name for name, limit in limits.items() if limit is not None]
+        if len(limiting) > 1:
+            raise ConfigError(f"FreezeHook: set at most one of {', '.join(limits)}, not {' and '.join(limiting)}")
+        for name in limiting:
             check_int(f"FreezeHook: {name}", limits[name], least=1)
         #: The name of the limit that is set, and its value.
-        self.limited_by = given[0] if given else ""
-        self.limit = limits[given[0]] if given else None
+        self.limited_by = limiting[0] if limiting else ""
+        self.limit = limits[limiting[0]] if limiting else None
         self.norm_stats = norm_stats
         self._by_epoch = self.limited_by.endswith("epoch")
         self._until = self.limited_by.startswith("until")
@@ -211,10 +208,10 @@ class FreezeHook(Hook):
     def _matched(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the parameters that match. A tied parameter has several names, and one match is enough."""
         named = dict(model.named_parameters(remove_duplicate=False))
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         for name in matching(self.patterns, named):
-            found.setdefault(id(named[name]), name)
-        return {name: named[name] for name in found.values()}
+            names.setdefault(id(named[name]), name)
+        return {name: named[name] for name in names.values()}
 
     def _norms(self, model: nn.Module, matched: Iterable[Tensor]) -> list[nn.Module]:
         """Return the norms with running statistics to freeze.
@@ -222,13 +219,13 @@ class FreezeHook(Hook):
         These are the norms whose parameters are all frozen, and those without parameters whose name matches.
         """
         meant = {id(parameter) for parameter in matched}
-        found = _bare_norms(model, self.patterns)
+        norms = _bare_norms(model, self.patterns)
         for module in _norms_with_statistics(model).values():
-            own = list(module.parameters(recurse=False))
-            frozen = all(id(parameter) in meant or not _trains(parameter) for parameter in own)
-            if frozen and any(id(parameter) in meant for parameter in own):
-                found.append(module)
-        return list({id(module): module for module in found}.values())
+            parameters = list(module.parameters(recurse=False))
+            frozen = all(id(parameter) in meant or not _trains(parameter) for parameter in parameters)
+            if frozen and any(id(parameter) in meant for parameter in parameters):
+                norms.append(module)
+        return list({id(module): module for module in norms}.values())
 
     # -- checking
 
@@ -323,7 +320,7 @@ def _norms_with_statistics(model: nn.Module) -> dict[str, nn.Module]:
     from torch.nn.modules.batchnorm import _NormBase
 
     named = model.named_modules(remove_duplicate=False)
-    return {name: each for name, each in named if isinstance(each, _NormBase) and each.running_mean is not None}
+    return {name: norm for name, norm in named if isinstance(norm, _NormBase) and norm.running_mean is not None}
 
 
 def _bare_norms(model: nn.Module, patterns: list[str]) -> list[nn.Module]:

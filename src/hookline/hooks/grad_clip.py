@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from hookline.common.checks import check_choice, check_number
 from hookline.errors import ConfigError
 from hookline.optim.clipping import Clip, check_norm_type
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -19,15 +19,13 @@ LIMITS = {"norm": "max_norm", "value": "clip_value"}
 class GradClipHook(Hook):
     """Clips the gradients before every optimizer step, by total norm or by value.
 
-    It does exactly what `Optim(clip_norm=...)` and `Optim(clip_value=...)` do, bit for bit. As a hook, it can be listed
-    in `custom_hooks`, and one setting applies to all optims. Using both is refused. It clips the gradients of the optim
-    that steps, once per accumulation window, when they are complete and unscaled.
+    It does exactly what `Optim(clip_norm=...)` and `Optim(clip_value=...)` do, for all optims. Using both is refused.
+    The gradients are clipped once per accumulation window, when they are complete and unscaled.
 
     The total norm before clipping is recorded as `train/grad_norm` (with several optims, `train/<optim>/grad_norm`),
     and is available as `optim.grad_norm`.
 
-    It runs last at `before_optimizer_step`. There, other hooks (such as GradNormHook) see the unclipped gradients and
-    may change them. At `after_optimizer_step`, the gradients are clipped.
+    It runs last at `before_optimizer_step`, so other hooks see the unclipped gradients there and may change them.
 
     Cost: one multi-tensor norm and one multi-tensor multiplication per optimizer step, without waiting for the device.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_int
 from hookline.optim.clipping import check_norm_type
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,15 +23,10 @@ class GradNormHook(Hook):
     """Records the norms of gradients and weights, in total and per module.
 
     Every `interval` optimizer steps, it records the scalars `train/grad_norm/total`, `train/grad_norm/<module>`,
-    `train/weight_norm/total` and `train/weight_norm/<module>`. They cover the parameters that the optimizer updates. A
-    parameter that several modules share counts once, for the first of them. A parameter that is not part of the model
-    counts only in the total. Parameters without a gradient have no gradient norm.
+    `train/weight_norm/total` and `train/weight_norm/<module>`, or, with several optims, `train/<optim>/grad_norm/total`
+    and so on. They cover the parameters that the optimizer updates. A shared parameter counts for the first module.
 
-    The gradients are complete, unscaled and not yet clipped, regardless of what clips them. The
-    weights are those before the step.
-
-    With several optims, each has its own scalars for its own parameters, every `interval` of its own steps:
-    `train/<optim>/grad_norm/total`.
+    The gradients are complete, unscaled and not yet clipped. The weights are the weights before the step.
 
     Cost: one comparison per optimizer step. A record computes two multi-tensor norms per module and two in total,
     without waiting for the device.
@@ -50,7 +45,7 @@ class GradNormHook(Hook):
         interval: Record every `interval` optimizer steps.
         norm_type: The norm to record. 2 is the usual one, and `.inf` is the largest absolute value.
         depth: The depth of the modules that get their own norms. 1 is the children of the model, 2 is their children as
-            `child.grandchild`. A parameter of the model itself is listed under its own name.
+            `child.grandchild`.
         weights: Also record the norms of the weights.
     """
 

@@ -13,10 +13,11 @@ from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.epoch_loss import LossOfEpoch
-from hookline.plan.hook import Hook, every
+from hookline.plan.hook import every
 from hookline.record.hub import LAST, TIMES
 from hookline.record.smoothing import Smoothing, rules_of
 from hookline.rundir.log_copies import LogCopies
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -39,11 +40,7 @@ class LoggerHook(Hook):
     current. `window_size` is a number of newest values, `epoch` or `global`. Without it, the window is everything since
     the last record. With a `log_name`, the result is an additional number under that name.
 
-    With `out_dir`, the logs are copied to `<out_dir>/<name of the run's folder>` when the run ends, for whatever
-    reason. The table that the command line shows after the run is only in the run's own folder.
-
-    The line of a validation also shows the mean training loss of the epoch, or, in training by iterations, of all
-    iterations since the last validation. It is not recorded.
+    The line of a validation also shows the mean training loss since the last one. It is not recorded.
 
     Cost: nothing between two records. A record waits for the device once, and takes the time of the writers. So does
     the end of an epoch, without the writers.
@@ -67,7 +64,7 @@ class LoggerHook(Hook):
         ignore_last: Skip the last iterations of an epoch if there are fewer than `interval`. An epoch that is shorter
             than `interval` is still logged at its end.
         interval_exp_name: Log the name of the experiment every `interval_exp_name` iterations.
-        out_dir: The folder to copy the logs to when the run ends.
+        out_dir: Copy the logs to `<out_dir>/<name of the run's folder>` when the run ends, for whatever reason.
         out_suffix: The suffixes of the files to copy.
         keep_local: Also keep the logs in the run's folder. Otherwise, they are moved, and copied back when the run is
             resumed.
@@ -227,19 +224,19 @@ class LoggerHook(Hook):
 
     def _log_evaluation(self, runner: Runner, stage: str, metrics: dict[str, Any]) -> None:
         runner.hub.read(f"{stage}/")
-        found = self.smoothing.take(runner.hub, f"{stage}/")
+        numbers = self.smoothing.take(runner.hub, f"{stage}/")
         self.smoothing.end_epoch(runner.hub, f"{stage}/")
         # Metrics are the same in all processes. Whatever else was recorded is averaged.
-        others = {name: value for name, value in found.items() if name.removeprefix(f"{stage}/") not in metrics}
+        others = {name: value for name, value in numbers.items() if name.removeprefix(f"{stage}/") not in metrics}
         trained = self._trained(runner) if stage == "val" else None
-        runner.strategy.average(others if trained is None else {**others, EPOCH_LOSS: trained}, found.update)
+        runner.strategy.average(others if trained is None else {**others, EPOCH_LOSS: trained}, numbers.update)
         runner.strategy.settle()
-        loss = found.pop(EPOCH_LOSS, None)
+        loss = numbers.pop(EPOCH_LOSS, None)
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
-        runner.writers.write_scalars({"epoch": current_pass(runner), **found}, step)
+        runner.writers.write_scalars({"epoch": current_pass(runner), **numbers}, step)
         by_epoch = runner.has_training and runner.train_loop.by_epoch
         place = f"epoch {current_pass(runner)}" if by_epoch else f"iter {runner.iter}"
-        line = f"{place}  {stage}  {format_numbers(found, f'{stage}/', self.num_digits)}"
+        line = f"{place}  {stage}  {format_numbers(numbers, f'{stage}/', self.num_digits)}"
         runner.terminal.say(line if loss is None else f"{line}  train loss {as_number(float(loss), self.num_digits)}")
 
     def _trained(self, runner: Runner) -> float | None:
@@ -267,9 +264,9 @@ def label_of(name: str, prefix: str) -> str:
     return "" if short in TIMES else escaped(short)
 
 
-def format_numbers(found: dict[str, float], prefix: str, digits: int = 4) -> str:
+def format_numbers(numbers: dict[str, float], prefix: str, digits: int = 4) -> str:
     """Format names and values for a line."""
-    labeled = [(label_of(name, prefix), value) for name, value in found.items()]
+    labeled = [(label_of(name, prefix), value) for name, value in numbers.items()]
     return "  ".join([f"{label} {as_number(value, digits)}" for label, value in labeled if label])
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.optim.optim import Optim
@@ -24,10 +24,9 @@ POINTS_OF = {
 class ParamSchedulerHook(Hook):
     """Steps the schedulers after epochs, iterations, optimizer steps or validations.
 
-    Each scheduler is given together with the time at which it steps:
-    `Optim(optimizer, schedulers=[(scheduler, "iter")])`. A scheduler at `val` gets the metric that it was paired with,
-    or else the first one. A scheduler at `step` does not advance if a scaler skipped the optimizer's step.
-    `runner.val()` alone steps no scheduler.
+    Each scheduler is given together with the time at which it steps: `Optim(optimizer, schedulers=[(scheduler,
+    "iter")])`. A scheduler at `val` gets the metric that it was paired with, or else the first one. A scheduler at
+    `step` does not advance if a scaler skipped the optimizer's step. `runner.val()` alone steps no scheduler.
 
     Cost: nothing without schedulers. Otherwise, the step of torch's scheduler.
 

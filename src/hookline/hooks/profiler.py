@@ -11,8 +11,8 @@ from hookline.common.checks import check_choice, check_int
 from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, HookError
 from hookline.hooks.traces import Traces
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.hooks.profiling import Profile
@@ -29,20 +29,17 @@ SCHEDULE = {"wait": 0, "warmup": 0, "active": 1, "repeat": 0, "skip_first": 0}
 class ProfilerHook(Hook):
     """Profiles the first epochs or iterations with torch.profiler.
 
-    The result is a table, a Chrome trace, or a trace for TensorBoard. Without `on_trace_ready` and `json_trace_path`, a
-    table of the slowest operations is shown and written to `run.log`, and the trace is written to `profile.json` in the
-    run's folder, for chrome://tracing or ui.perfetto.dev. Every iteration is labeled `ProfilerStep#<number>` in it.
+    Without `on_trace_ready` and `json_trace_path`, a table of the slowest operations is shown and written to `run.log`,
+    and the trace is written to `profile.json` in the run's folder, for chrome://tracing or ui.perfetto.dev.
 
-    A trace covers one stage, and, when counting epochs, one epoch. If a validation interrupts the profiled iterations,
-    it ends the trace, and training continues in the next trace. Further traces are numbered, as in `profile_2.json`,
-    and no file is overwritten. If a trace cannot be written, the hook warns, and the run continues. However the run
-    ends, the profiler is stopped and its trace is written.
+    A trace covers one stage, and, when counting epochs, one epoch. A validation ends a trace, and training continues in
+    the next one. Further traces are numbered, as in `profile_2.json`. However the run ends, the trace is written.
 
-    A second `train()` in the same process does not profile again. A run that is resumed in another process does. If
-    another profiler is active in the process, the hook refuses to start, because two at once would crash the process.
+    A second `train()` in the same process does not profile again. If another profiler is active in the process, the
+    hook refuses to start.
 
     Cost: while profiling, a small iteration takes 2 to 3 times as long, and memory grows with the length of the trace.
-    Afterwards, nothing: the hook removes itself from the plan.
+    Afterwards, nothing.
 
     Example:
         from hookline.hooks import ProfilerHook
@@ -302,29 +299,29 @@ class ProfilerHook(Hook):
             self.traces.output(runner, f"{stage} iteration{many} {recorded[-1]}", profile)
 
 
-def _check_schedule(given: Mapping[str, int] | None, iterations: int | None) -> dict[str, int]:
+def _check_schedule(schedule: Mapping[str, int] | None, iterations: int | None) -> dict[str, int]:
     """Check and return the schedule, or an empty one. Refuse one that records none of the iterations."""
-    if given is None:
+    if schedule is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"ProfilerHook: schedule must be a mapping of {', '.join(SCHEDULE)}, not {as_repr(given)}")
-    for name, value in given.items():
+    if not isinstance(schedule, Mapping):
+        raise ConfigError(f"ProfilerHook: schedule must be a mapping of {', '.join(SCHEDULE)}, not {as_repr(schedule)}")
+    for name, value in schedule.items():
         check_choice("ProfilerHook: a key of schedule", name, SCHEDULE)
         check_int(f"ProfilerHook: schedule: {name}", value, least=SCHEDULE[name])
-    if "active" not in given:
+    if "active" not in schedule:
         raise ConfigError("ProfilerHook: schedule needs 'active', the number of iterations to record")
-    waits = sum(given.get(name, 0) for name in ("skip_first", "wait", "warmup"))
+    waits = sum(schedule.get(name, 0) for name in ("skip_first", "wait", "warmup"))
     if iterations is not None and waits >= iterations:
         raise ConfigError(
             f"ProfilerHook: the schedule records none of profile_times={iterations} iterations, because it first "
-            f"waits for {waits}; profile_times counts those, too: set it to at least {waits + given['active']}"
+            f"waits for {waits}; profile_times counts those, too: set it to at least {waits + schedule['active']}"
         )
-    return dict(given)
+    return dict(schedule)
 
 
-def _check_stages(given: Any) -> tuple[Stage, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise ConfigError(f"ProfilerHook: stages must be a list of {', '.join(STAGES)}, not {given!r}")
-    for stage in given:
+def _check_stages(stages: Any) -> tuple[Stage, ...]:
+    if isinstance(stages, str) or not isinstance(stages, Sequence) or not stages:
+        raise ConfigError(f"ProfilerHook: stages must be a list of {', '.join(STAGES)}, not {stages!r}")
+    for stage in stages:
         check_choice("ProfilerHook: stages", stage, STAGES)
-    return tuple(stage for stage in STAGES if stage in given)
+    return tuple(stage for stage in STAGES if stage in stages)

@@ -128,9 +128,9 @@ def _refuse_incomplete(path: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     with (
-        open(source, "rb", opener=regular) as found,
+        open(source, "rb", opener=regular) as compressed,
         replacing(target) as file,
-        _unzipped(found, source, "rb") as read,
+        _unzipped(compressed, source, "rb") as read,
         _unzipped(file, target, "wb") as write,
     ):
         shutil.copyfileobj(read, write)
@@ -141,10 +141,10 @@ def _unzipped(file: IO[bytes], path: Path, mode: str) -> AbstractContextManager[
     return gzip.open(file, mode) if path.suffix == ".gz" else nullcontext(file)
 
 
-def _schedule(given: Mapping[str, int], steps: int) -> Callable[[int], profiler.ProfilerAction]:
+def _schedule(schedule: Mapping[str, int], steps: int) -> Callable[[int], profiler.ProfilerAction]:
     """Return torch's schedule for a profiler that starts in the middle of it."""
     with _no_torch_warnings():
-        whole = profiler.schedule(**{"wait": 0, "warmup": 0, **given})
+        whole = profiler.schedule(**{"wait": 0, "warmup": 0, **schedule})
     return lambda step: whole(step + steps)
 
 

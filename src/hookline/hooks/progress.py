@@ -12,12 +12,12 @@ from hookline.common.monitor import BestSoFar
 from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number, as_time
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
-from hookline.record.hub import KEPT, mean_of
+from hookline.record.history import KEPT, mean_of
+from hookline.runner.hook import Hook
 from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
     from hookline.runner.runner import Runner
 
 MIB = 2**20
@@ -28,16 +28,14 @@ EVAL_POINTS = (("before", "_epoch"), ("after", "_iter"), ("after", "_epoch"))
 class ProgressHook(Hook):
     """Shows a progress bar with step, speed, ETA, loss, best metric and memory.
 
-    Validations and tests have their own bar below it. A save that takes long is shown there, too. If the screen is too
-    narrow, some items are left out. Without a terminal (a file, a pipe, CI), this hook does nothing, and the log lines
-    show the same information.
+    Validations, tests and long saves are shown below it. Without a terminal (a file, a pipe, CI), this hook does
+    nothing, and the log lines show the same information.
 
-    The loss is smoothed. By default, it is the mean of the last `window` steps. With a `smoothing_factor`, it is an
-    exponential average of the last 1,000 steps, in which each loss counts by this factor less than the next one. On a
-    GPU, the newest losses are shown after the next record has read them.
+    The loss is the mean of the last `window` steps, or, with a `smoothing_factor`, an exponential average of the last
+    1,000 steps. On a GPU, the newest losses are shown after the next record has read them.
 
-    Cost: nothing per iteration. A thread draws at most four times per second, for at most one percent of the time. It
-    reads what the hub and the counters already have, and never waits for the device.
+    Cost: nothing per iteration. A thread draws at most four times per second, for at most one percent of the time, and
+    never waits for the device.
 
     Example:
         from hookline.hooks import ProgressHook
@@ -52,8 +50,8 @@ class ProgressHook(Hook):
     Args:
         window: The number of steps over which the loss is averaged.
         smoothing_factor: The weight of the newest loss in an exponential average, which replaces the window.
-        monitor: The metric whose best value is shown. By default, what CheckpointHook saves as best, or, without
-            `save_best`, the first metric whose rule can be inferred from its name.
+        monitor: The metric whose best value is shown. By default, the metric of `save_best`, or else the first metric
+            whose rule can be inferred from its name.
         rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name.
     """
 
@@ -188,9 +186,11 @@ class ProgressHook(Hook):
         best, saved = self._best, False
         if self.monitor is None:
             try:
-                found = [each for entry in self._entries for each in entry.saved_as_best(runner)]
+                found = [checkpoint for entry in self._entries for checkpoint in entry.saved_as_best(runner)]
                 saved = bool(found)
-                self._saved = {each.monitor.name: each.value for each in found if each.value is not None}
+                self._saved = {
+                    checkpoint.monitor.name: checkpoint.value for checkpoint in found if checkpoint.value is not None
+                }
             except RuntimeError:  # a hook is just adding a metric: show what was shown before
                 saved = True
         if saved:

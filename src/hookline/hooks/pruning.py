@@ -13,7 +13,7 @@ from hookline.common.files import real_path
 from hookline.common.monitor import BestSoFar
 from hookline.common.monitor import monitor as watch
 from hookline.errors import ConfigError, StorageError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -31,13 +31,12 @@ FINISHED, PRUNED, UNFINISHED = "finished", "pruned", "unfinished"
 class PruningHook(Hook):
     """Ends a run early if it is worse than the other runs of an Optuna study.
 
-    After every validation, the value of a metric is reported to the study. The pruner then compares it with the values
-    that other trials had at the same validation, and may end this run. A resumed run does not continue, unless the
-    parameters of this hook change. The last validation of a run is reported, but prunes nothing.
+    After every validation, the value of a metric is reported to the study. The pruner compares it with the values of
+    other trials at the same validation, and may end this run. A pruned run does not continue when it is resumed, unless
+    the parameters of this hook change. The last validation of a run prunes nothing.
 
-    `hookline sweep` adds this hook to its trials. Use it directly for runs that you start in another way: each of them
-    becomes a trial of the study, which is created if necessary. The value of a trial is the best of its validations. A
-    resumed run continues its trial.
+    `hookline sweep` adds this hook to its trials. In a run that you start in another way, it creates a trial, and the
+    study if necessary. The value of a trial is the best of its validations. A resumed run continues its trial.
 
     If the study cannot be reached, training continues, and the values are sent after a later validation.
 
@@ -182,9 +181,9 @@ class PruningHook(Hook):
                 f"{self.monitor} needs '{direction}'; choose another study"
             )
         folder = str(real_path(runner.work_dir))
-        for each in reversed(study.get_trials(deepcopy=False)) if runner.iter else ():
-            if each.user_attrs.get(FOLDER) == folder and not each.state.is_finished():
-                found = studies.find_trial(study, each.number)
+        for frozen in reversed(study.get_trials(deepcopy=False)) if runner.iter else ():
+            if frozen.user_attrs.get(FOLDER) == folder and not frozen.state.is_finished():
+                found = studies.find_trial(study, frozen.number)
                 assert found is not None
                 return found
         trial: Trial = study.ask()

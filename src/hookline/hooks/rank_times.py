@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.checks import check_int, check_number
 from hookline.common.durations import clock
 from hookline.plan.costs import Cost
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -34,11 +34,8 @@ class RankTimesHook(Hook):
     - `train/ranks/slowest_rank`: the number of the slowest process;
     - `train/ranks/data_spread`, and the same for `forward`, `backward` and `hooks`: the longest minus the shortest.
 
-    If the same process is slower than the others by `factor` in three records in a row, a line says which, and why.
-    With one process, it does nothing, and says so.
-
-    The time of data and hooks is a mean. On a GPU, only the time to start the work is measured. With sharded
-    parameters, the backward pass is not measured.
+    If the same process is slower than the others by `factor` in three records in a row, a line says which, and why. On
+    a GPU, only the time to start the work is measured. With sharded parameters, the backward pass is not measured.
 
     Cost: two comparisons per iteration. A measured iteration calls a function for each parameter, and the processes
     exchange five numbers.
@@ -130,14 +127,14 @@ class RankTimesHook(Hook):
         self._stop_measuring()
         hooks = self._seconds_of_hooks(runner)
         within = [sum(hooks.get(point, 0.0) for point in points) for points in (IN_FORWARD, IN_BACKWARD)]
-        own = [
+        seconds = [
             (self._waiting.seconds - self._waited) / self.interval,
             max(self._called - self._began - max(self._synced, 0.0) - within[0], 0.0),
             max(self._last - self._called - within[1], 0.0),
             sum(hooks.values()),
         ]
         self._waited = self._waiting.seconds
-        self._record(runner, runner.strategy.gather(own))
+        self._record(runner, runner.strategy.gather(seconds))
 
     def after_train(self) -> None:
         """Stop measuring: the last batch may have been skipped."""
@@ -164,11 +161,11 @@ class RankTimesHook(Hook):
         return means
 
     def _record(self, runner: Runner, times: list[list[float]]) -> None:
-        works = [sum(each) for each in times]
+        works = [sum(seconds) for seconds in times]
         slowest = max(range(len(works)), key=works.__getitem__)
         values: dict[str, float] = {"slowest": works[slowest], "fastest": min(works), "slowest_rank": float(slowest)}
-        for part, each in zip(PARTS, zip(*times, strict=True), strict=True):
-            values[f"{part}_spread"] = max(each) - min(each)
+        for part, seconds in zip(PARTS, zip(*times, strict=True), strict=True):
+            values[f"{part}_spread"] = max(seconds) - min(seconds)
         runner.hub.update_scalars(values, "train/ranks/")
         self._slowest = [*self._slowest, slowest if self._is_slow(slowest, works) else -1][-PERSISTENT:]
         if self._slowest == [slowest] * PERSISTENT and self._shown != slowest:
@@ -182,9 +179,9 @@ class RankTimesHook(Hook):
 
 def describe(slowest: int, times: list[list[float]]) -> str:
     """Return the line about the slowest process: how slow it is, and in which part of a step."""
-    others = [each for rank, each in enumerate(times) if rank != slowest]
-    usual = [median(each) for each in zip(*others, strict=True)]
-    more, part = max((own - other, part) for own, other, part in zip(times[slowest], usual, PARTS, strict=True))
+    others = [seconds for rank, seconds in enumerate(times) if rank != slowest]
+    usual = [median(seconds) for seconds in zip(*others, strict=True)]
+    more, part = max((slow - other, part) for slow, other, part in zip(times[slowest], usual, PARTS, strict=True))
     return (
         f"rank {slowest} is slower than the others: {1000 * sum(times[slowest]):.1f} ms of its own work per step "
         f"against {1000 * sum(usual):.1f} ms, mostly because of {part} ({1000 * more:.1f} ms more)"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_number
-from hookline.plan.hook import Hook
 from hookline.rundir.names import PAGE
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.plan.milestones import Milestone
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 class ReportHook(Hook):
     """Writes `report.html`, a page about the run, when it has ended.
 
-    The page is one file that needs no network: a verdict, curves, times, the plan as a picture, checkpoints, images,
-    config and warnings. It is written after everything else is closed, also if the run failed or was stopped. A run
-    that was killed has none; `hookline report RUN` writes the same page at any time.
+    docs/report.md describes the page. It is written after everything else is closed, also if the run failed or was
+    stopped. After a kill, `hookline report RUN` writes the same page.
 
-    Reading very long records takes a while. If they are larger than `max_mb`, the page is not written, and a line says
-    so. A failure of this hook never ends a run.
+    A failure of this hook never ends a run.
 
     Cost: nothing during training. At the end, about 20 ms for a short run, and a second per 30 MB of records.
 
@@ -38,7 +36,7 @@ class ReportHook(Hook):
           report: {max_mb: 500}
 
     Args:
-        max_mb: Write no page if the records are larger than this, in megabytes.
+        max_mb: Write no page, and say so, if the records are larger than this, in megabytes.
     """
 
     priority = "LOWEST"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.plan.hook import Hook
-from hookline.record.hub import PLAIN, Weighted, recordable
+from hookline.record.history import PLAIN, Weighted, recordable
 from hookline.run.position import Position
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.optim.optim import Optim
-    from hookline.record.hub import History
+    from hookline.record.history import History
     from hookline.runner.runner import Runner
 
 
 class RuntimeInfoHook(Hook):
     """Puts epoch, iter, learning rates, outputs and metrics into the hub.
 
-    So other hooks can read them without the runner. These are the scalars:
+    These are the scalars:
 
     - `train/lr`, and `train/lr_1` for further parameter groups, or `train/lr_<name>` for a group with a name
     - `train/<name>`, for every single number that the step returns; in means, the last batch of a pass counts by its
@@ -28,8 +28,7 @@ class RuntimeInfoHook(Hook):
     These are the facts: `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are not
     single numbers.
 
-    Cost: one entry in the hub per number. Tensors on a GPU are not read, except for a last batch with fewer
-    samples.
+    Cost: one entry in the hub per number. Tensors on a GPU are not read, except for a last batch with fewer samples.
 
     Example:
         from hookline.testing import toy_runner

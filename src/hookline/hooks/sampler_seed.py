@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hookline.plan.hook import Hook, every
+from hookline.plan.hook import every
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -15,7 +16,7 @@ class DistSamplerSeedHook(Hook):
     """Calls `set_epoch` on samplers, so that each pass over the data has its own order.
 
     It calls `set_epoch` on the training loader, on its sampler, or on its batch sampler's sampler, whichever is the
-    first to have it. Loaders without `set_epoch` are left alone.
+    first to have it.
 
     Cost: one call per pass over the data. Nothing for loaders without `set_epoch`.
 
@@ -51,9 +52,9 @@ class DistSamplerSeedHook(Hook):
         self._set_epoch(runner, runner.epoch + 1)
 
     def _set_epoch(self, runner: Runner, epoch: int) -> None:
-        found = find_epoch_listener(runner.train_loop.dataloader)
-        if found is not None:
-            found.set_epoch(epoch)
+        listener = find_epoch_listener(runner.train_loop.dataloader)
+        if listener is not None:
+            listener.set_epoch(epoch)
 
 
 def find_epoch_listener(loader: Iterable[Any]) -> Any:

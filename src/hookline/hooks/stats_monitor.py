@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.checks import check_int
 from hookline.common.durations import clock
 from hookline.common.numbers import as_number, as_time
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -30,19 +30,16 @@ def process_memory() -> int:
 class StatsMonitorHook(Hook):
     """Records samples per second, step time, ETA, learning rates and memory.
 
-    It records them at an interval of steps and epochs: as scalars `train/stats/<name>` in the hub, and as one line in
-    the log.
+    It records them as scalars `train/stats/<name>`, and as one line in the log:
 
-    - `samples_per_second` and `step_time` (in seconds, data and step together), over the last `window_size` steps. The
-      time of validation, saving and evaluations by hooks is excluded. With several processes, the samples of all of
-      them count.
+    - `samples_per_second` and `step_time` (in seconds, data and step together), over the last `window_size` steps.
+      Validation and saving are excluded. With several processes, the samples of all of them count.
     - `eta`: the remaining seconds of training, if the length of the run is known.
     - `lr` of the first parameter group, and `lr_1` or `lr_<name>` of further ones. With several optims, `<optim>/lr`.
     - `process_mib`, the main memory of this process, and `device_mib`, the peak memory of its CUDA or XPU device so
       far.
 
-    If LoggerHook writes a record for the same step, they are part of it. Otherwise, they are written as a separate
-    record. So none is lost, whatever the logger's interval is.
+    If LoggerHook writes a record for the same step, they are part of it. Otherwise, they are a separate record.
 
     Cost: one reading of the clock and one check of the batch's shape per iteration. It never waits for the device. A
     record takes about 0.1 ms.
@@ -79,9 +76,9 @@ class StatsMonitorHook(Hook):
         epoch_log_freq: int = 1,
         window_size: int = 128,
     ) -> None:
-        given = {"batch_size": batch_size, "steps_per_epoch": steps_per_epoch}
+        optional = {"batch_size": batch_size, "steps_per_epoch": steps_per_epoch}
         always = {"step_log_freq": step_log_freq, "epoch_log_freq": epoch_log_freq, "window_size": window_size}
-        for name, value in (given | always).items():
+        for name, value in (optional | always).items():
             if name in always or value is not None:
                 check_int(f"StatsMonitorHook: {name}", value, least=1)
         self.batch_size = batch_size
@@ -161,10 +158,10 @@ class StatsMonitorHook(Hook):
 
     def _record(self, runner: Runner) -> None:
         total = self._total_iters(runner)
-        found = self._speed(runner, total) | learning_rates(runner) | memory_in_mib(runner)
-        runner.hub.update_scalars(found, prefix=PREFIX)
+        numbers = self._speed(runner, total) | learning_rates(runner) | memory_in_mib(runner)
+        runner.hub.update_scalars(numbers, prefix=PREFIX)
         self._unwritten = (runner.iter + 1, runner.epoch + 1)
-        runner.terminal.detail(partial(format_line, runner.iter + 1, total, found))
+        runner.terminal.detail(partial(format_line, runner.iter + 1, total, numbers))
 
     def _total_iters(self, runner: Runner) -> int | None:
         """Return the total number of iterations, or None if it is unknown."""
@@ -175,11 +172,11 @@ class StatsMonitorHook(Hook):
     def _speed(self, runner: Runner, total: int | None) -> dict[str, float]:
         spent = sum(self._times)
         step_time = spent / len(self._times)
-        found = {"samples_per_second": sum(self._samples) * runner.world_size / spent} if spent else {}
-        found["step_time"] = step_time
+        numbers = {"samples_per_second": sum(self._samples) * runner.world_size / spent} if spent else {}
+        numbers["step_time"] = step_time
         if total is not None:
-            found["eta"] = step_time * max(0, total - runner.iter - 1)
-        return found
+            numbers["eta"] = step_time * max(0, total - runner.iter - 1)
+        return numbers
 
     def before_val(self, runner: Runner) -> None:
         """Write the remaining numbers before the record of the validation."""
@@ -190,9 +187,9 @@ class StatsMonitorHook(Hook):
         if self._unwritten is None:
             return
         (step, epoch), self._unwritten = self._unwritten, None
-        found = {name: history.current() for name, (history, _) in runner.hub.take(PREFIX).items()}
-        if found:
-            runner.writers.write_scalars({"epoch": epoch, **found}, step)
+        numbers = {name: history.current() for name, (history, _) in runner.hub.take(PREFIX).items()}
+        if numbers:
+            runner.writers.write_scalars({"epoch": epoch, **numbers}, step)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step and epoch of numbers that may not be in a record yet."""
@@ -206,34 +203,34 @@ class StatsMonitorHook(Hook):
 
 def learning_rates(runner: Runner) -> dict[str, float]:
     """Return the learning rate of every group of every optim: `lr`, `lr_1`, `lr_<name>`, `<optim>/lr`."""
-    found = {}
+    rates = {}
     for name, optim in runner.optims.items():
         for label, group in optim.named_groups():
-            found[f"{name}/" * bool(name) + label] = float(group["lr"])
-    return found
+            rates[f"{name}/" * bool(name) + label] = float(group["lr"])
+    return rates
 
 
 def memory_in_mib(runner: Runner) -> dict[str, float]:
     """Return the main memory, and the device's peak memory if it counts that. Do not wait for the device."""
     from hookline.common.devices import device_function  # it imports torch, and `hookline hooks` must not
 
-    found = {"process_mib": process_memory() / MIB}
+    sizes = {"process_mib": process_memory() / MIB}
     most = device_function(runner.device, "max_memory_allocated")
     if most is not None:
-        found["device_mib"] = most(runner.device) / MIB
-    return found
+        sizes["device_mib"] = most(runner.device) / MIB
+    return sizes
 
 
-def format_line(done: int, total: int | None, found: dict[str, float]) -> str:
+def format_line(done: int, total: int | None, numbers: dict[str, float]) -> str:
     """Format the line for the log."""
     parts = [f"stats  iter {done}" + (f"/{total}" if total is not None else "")]
-    if "samples_per_second" in found:
-        parts.append(f"{found['samples_per_second']:.1f} samples/s")
-    parts.append(f"{found['step_time'] * 1e3:.1f} ms per step")
-    if "eta" in found:
-        parts.append(f"eta {as_time(found['eta'])}")
-    parts += [f"{name} {as_number(value)}" for name, value in found.items() if "lr" in name.split("/")[-1].split("_")]
-    parts.append(f"memory {found['process_mib']:.0f} MiB")
-    if "device_mib" in found:
-        parts.append(f"device {found['device_mib']:.0f} MiB")
+    if "samples_per_second" in numbers:
+        parts.append(f"{numbers['samples_per_second']:.1f} samples/s")
+    parts.append(f"{numbers['step_time'] * 1e3:.1f} ms per step")
+    if "eta" in numbers:
+        parts.append(f"eta {as_time(numbers['eta'])}")
+    parts += [f"{name} {as_number(value)}" for name, value in numbers.items() if "lr" in name.split("/")[-1].split("_")]
+    parts.append(f"memory {numbers['process_mib']:.0f} MiB")
+    if "device_mib" in numbers:
+        parts.append(f"device {numbers['device_mib']:.0f} MiB")
     return "  ".join(parts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import DistributedError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,17 +17,12 @@ if TYPE_CHECKING:
 class SyncBuffersHook(Hook):
     """Averages the buffers of the model over all processes after every training epoch.
 
-    For example, batch norms see different data in every process. The buffers are also averaged before a validation in
-    the middle of an epoch or when training by iterations, and at the end of training, if there were steps since the
-    last time. Evaluation alone averages nothing.
+    The buffers are also averaged before a validation in the middle of an epoch or when training by iterations, and at
+    the end of training. Evaluation alone averages nothing.
 
     Afterwards, the buffers are bit-identical in all processes. Floating-point and complex buffers become their mean,
-    computed in 64 bits. So a buffer of up to 32 bits that is already equal everywhere does not change, even if it
-    contains infinities. Integer buffers become their maximum, so that a counter, such as the one of a batch norm, stays
-    an integer and never decreases. A bool becomes true if it is true in any process. Buffers that the model does not
-    save are averaged, too. Sparse and quantized ones are left alone.
-
-    All processes of torch.distributed's default group take part. With a single process there is nothing to do.
+    computed in 64 bits. Integer buffers become their maximum. A bool becomes true if it is true in any process. Buffers
+    that the model does not save are averaged, too. Sparse and quantized buffers are left alone.
 
     Cost: nothing with one process. Otherwise, per epoch and device, one `all_reduce` of all floating-point buffers and
     one of all others.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.checks import check_choice, check_int
 from hookline.common.durations import as_duration, clock, seconds_of
 from hookline.errors import ConfigError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.run.position import Position
@@ -31,18 +31,15 @@ def process_age() -> float:
 class TimeLimitHook(Hook):
     """Stops training, with a checkpoint, before a wall-clock time limit is reached.
 
-    Use this for the time limit of a batch job, for example. Training stops when the next piece of work might not fit:
-    the longest of the recent iterations (or accumulation windows), or a validation that is due, plus one and a half
-    times the longest save so far. The first validation is assumed to take as long per batch as training. If nothing was
-    saved after half of the time, a save is requested. This also shows how long a save takes. Everything else that takes
-    long, such as the work of other hooks after training, must fit into `margin`.
+    Training stops when the next piece of work might not fit: the longest of the recent iterations (or accumulation
+    windows), or a validation that is due, plus one and a half times the longest save so far. If nothing was saved after
+    half of the time, a save is requested. Everything else that takes long, such as the work of other hooks after
+    training, must fit into `margin`. At least one iteration always runs.
 
-    A validation that is due is left to the resumed run. That run has the full time limit again, and remembers how long
-    saves and validations take. The checkpoint is saved regardless of the settings of CheckpointHook. This hook does
-    nothing in `val()` and `test()`.
+    A validation that is due is left to the resumed run, which has the full time limit again. The checkpoint is saved
+    regardless of the settings of CheckpointHook.
 
-    Time is counted from the start of the process, so it includes imports and the preparation of data. In a notebook,
-    use `start: run` to count from the call of `train()`. At least one iteration always runs.
+    Time is counted from the start of the process. In a notebook, use `start: run` to count from the call of `train()`.
 
     Cost: one reading of the clock and a few additions per iteration.
 

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hookline.plan.costs import Cost
-from hookline.plan.hook import Hook
-from hookline.record.hub import History
+from hookline.record.history import History
 from hookline.run.position import Position
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -21,9 +21,8 @@ class IterTimerHook(Hook):
     and `test`. The fact `eta` is the remaining seconds of training: the mean time per iteration since the start or the
     resume, times the remaining iterations. Validation, saving and evaluations by hooks are excluded.
 
-    At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `hooks`, `validation` and `saving`. The fact
-    `seconds_of_hooks` has the seconds of every hook at each of its points. Both come from the ledger, which is also
-    there without this hook: `runner.costs()`.
+    At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `hooks`, `validation` and `saving`, and the
+    fact `seconds_of_hooks` the seconds of every hook at each of its points, as `runner.costs()` shows them.
 
     Cost: two readings of the clock and two entries in the hub per iteration.
 

@@ -54,19 +54,19 @@ class Traces:
                 log.warning("ProfilerHook: the trace of %s cannot be written: %s; the run continues", what, error)
 
     def _call_handler(self, runner: Runner, what: str, profile: Profile) -> None:
-        given = self.on_trace_ready
-        if given is None:
+        handler = self.on_trace_ready
+        if handler is None:
             return
-        if callable(given):
-            given(profile)
-        elif given["type"] == "log_trace":
-            sort_by, row_limit = given.get("sort_by", "self_cpu_time_total"), given.get("row_limit", 20)
+        if callable(handler):
+            handler(profile)
+        elif handler["type"] == "log_trace":
+            sort_by, row_limit = handler.get("sort_by", "self_cpu_time_total"), handler.get("row_limit", 20)
             table = profile.key_averages().table(sort_by=sort_by, row_limit=row_limit)
             runner.terminal.say(f"ProfilerHook: {what}, sorted by {sort_by}\n{table}")
         else:
             from torch.profiler import tensorboard_trace_handler
 
-            folder = runner.work_dir / given.get("dir_name", "tensorboard")
+            folder = runner.work_dir / handler.get("dir_name", "tensorboard")
             folder.mkdir(parents=True, exist_ok=True)
             tensorboard_trace_handler(str(folder))(profile)
             runner.terminal.say(f"ProfilerHook: {what}: the trace for TensorBoard is in {folder}")
@@ -86,17 +86,17 @@ def _free_path(path: Path, rank: str) -> Path:
     ending = next((ending for ending in (".json.gz", ".json") if path.name.endswith(ending)), path.suffix)
     stem = path.name.removesuffix(ending) + rank
     names = (f"{stem}{'' if number == 1 else f'_{number}'}{ending}" for number in count(1))
-    return next(found for name in names if not os.path.lexists(found := path.with_name(name)))
+    return next(free for name in names if not os.path.lexists(free := path.with_name(name)))
 
 
-def _check_handler(given: Any) -> Callable[..., Any] | dict[str, Any] | None:
-    if given is None or (callable(given) and not isinstance(given, (str, Mapping))):
-        return given
-    settings = {"type": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
+def _check_handler(handler: Any) -> Callable[..., Any] | dict[str, Any] | None:
+    if handler is None or (callable(handler) and not isinstance(handler, (str, Mapping))):
+        return handler
+    settings = {"type": handler} if isinstance(handler, str) else dict(handler) if isinstance(handler, Mapping) else {}
     if not settings:
         raise ConfigError(
             "ProfilerHook: on_trace_ready must be log_trace, tb_trace, a mapping with one of them as its type, or a "
-            f"function that takes the profiler, not {given!r}"
+            f"function that takes the profiler, not {handler!r}"
         )
     kind = settings.get("type")
     check_choice("ProfilerHook: on_trace_ready: type", kind, SETTINGS)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.checks import check_int
 from hookline.errors import ConfigError, DataError
 from hookline.plan.functions import asked_for, label_of
-from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
 from hookline.record.images import CHANNELS, as_grid, as_image, columns_of, describe
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
@@ -34,9 +34,8 @@ class VisualizationHook(Hook):
     and returns an image, a batch or list of images, a mapping of names to these, or None. Random numbers that it draws
     do not change the run.
 
-    The images are called `val/images` and `test/images`. For a dataset with a name, it is `val/<set>/images`. If the
-    function returns names, it is `val/images/<name>`. With several batches, it is `val/images/0`, `val/images/1`. Their
-    step is the number of finished iterations. Writers that do not support images ignore them.
+    The images are called `val/images` and `test/images`, with the name of the dataset (`val/<set>/images`), the name
+    that the function returns (`val/images/<name>`) and the number of the batch (`val/images/0`), if there are several.
 
     Cost: one comparison per batch. Each grid takes one transfer of its images from the device, and the time of the
     writers.
@@ -175,9 +174,9 @@ class VisualizationHook(Hook):
 
     def _images(self, batch: Any) -> Any:
         """Return the part of a batch that holds its images."""
-        found = list(parts_of(batch)) if self.key is None else [self._part(batch, self.key)]
+        parts = list(parts_of(batch)) if self.key is None else [self._part(batch, self.key)]
         for looks_right in (is_image_batch, is_image_list, is_gray_batch):
-            for _, value in found:
+            for _, value in parts:
                 if looks_right(value):
                     return value
         listed = "; ".join(f"{where} {describe(value)}".strip() for where, value in list(parts_of(batch))[:MAX_LISTED])
@@ -217,7 +216,7 @@ def is_image_list(value: Any) -> bool:
     return (
         isinstance(value, (list, tuple))
         and bool(value)
-        and all(_has_pixels(each, 3) and (each.shape[0] in CHANNELS or each.shape[2] in CHANNELS) for each in value)
+        and all(_has_pixels(image, 3) and (image.shape[0] in CHANNELS or image.shape[2] in CHANNELS) for image in value)
     )
 
 
@@ -235,12 +234,12 @@ def captions_of(outputs: Any, count: int) -> list[str]:
     """Return `pred 3, true 5` for each sample if a step returns `(preds, target)` of a classifier, or an empty list."""
     if isinstance(outputs, Mapping):
         outputs = (outputs.get("preds"), outputs.get("target"))
-    if not isinstance(outputs, Sequence) or len(outputs) != 2 or not all(hasattr(each, "ndim") for each in outputs):
+    if not isinstance(outputs, Sequence) or len(outputs) != 2 or not all(hasattr(tensor, "ndim") for tensor in outputs):
         return []
     preds, target = outputs
     if preds.ndim == 2 and preds.shape[1] > 1:
         preds = preds.argmax(1)
-    if not all(each.ndim == 1 and len(each) == count and "int" in str(each.dtype) for each in (preds, target)):
+    if not all(tensor.ndim == 1 and len(tensor) == count and "int" in str(tensor.dtype) for tensor in (preds, target)):
         return []
     return [f"pred {guess}, true {label}" for guess, label in zip(preds.tolist(), target.tolist(), strict=True)]
 

@@ -127,10 +127,10 @@ class Agent(LocalElasticAgent):
         """
         file = self.files.errors[rank]
         with suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or a kill interrupted its writing
-            found, when = json.loads(file.read_text(encoding="utf-8"))["message"], file.stat().st_mtime
-            if isinstance(found, str):
-                return when, found, False
-            return when, found["extraInfo"]["py_callstack"], bool(found["extraInfo"].get("relayed"))
+            message, when = json.loads(file.read_text(encoding="utf-8"))["message"], file.stat().st_mtime
+            if isinstance(message, str):
+                return when, message, False
+            return when, message["extraInfo"]["py_callstack"], bool(message["extraInfo"].get("relayed"))
         return self._looked, "", False
 
     def _let_end(self) -> None:

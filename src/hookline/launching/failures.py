@@ -61,9 +61,9 @@ def first_of(failures: Iterable[Failure]) -> Failure:
     the same step has failed too often decides for all.
     """
 
-    def order(each: Failure) -> tuple[bool, bool, float, bool]:
-        consequence = each.relayed or each.code == DistributedError.exit_code
-        return each.code != DO_NOT_REQUEUE, consequence, each.when, each.code > 0
+    def order(failure: Failure) -> tuple[bool, bool, float, bool]:
+        consequence = failure.relayed or failure.code == DistributedError.exit_code
+        return failure.code != DO_NOT_REQUEUE, consequence, failure.when, failure.code > 0
 
     return min(failures, key=order)
 

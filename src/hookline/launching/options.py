@@ -75,8 +75,8 @@ class Options:
     @property
     def nodes(self) -> tuple[int, int]:
         """Return the least and the greatest number of machines."""
-        found = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", self.nnodes)
-        low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        match = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", self.nnodes)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 0 < low <= high:
             raise ConfigError(f"--nnodes must be a number of machines such as 2, or MIN:MAX, not '{self.nnodes}'")
         return low, high
@@ -91,10 +91,10 @@ class Options:
         """Return the host and the port of the endpoint. By default, any free port of this machine."""
         if not self.rdzv_endpoint:
             return "127.0.0.1", 0
-        found = re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]\s/]+)(?::([0-9]{1,5}))?", self.rdzv_endpoint)
-        if found is None or int(found[2] or PORT) > 65535:
+        match = re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]\s/]+)(?::([0-9]{1,5}))?", self.rdzv_endpoint)
+        if match is None or int(match[2] or PORT) > 65535:
             raise ConfigError(f"--rdzv-endpoint must be HOST:PORT, not '{self.rdzv_endpoint}'")
-        return found[1].strip("[]"), int(found[2] or PORT)
+        return match[1].strip("[]"), int(match[2] or PORT)
 
 
 def refuse_unknown_host(options: Options) -> None:

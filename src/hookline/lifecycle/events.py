@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hookline.errors import described, exit_code_of
+from hookline.errors import NumericsError, described, exit_code_of
 from hookline.rundir.journal import NOWHERE, Journal
 from hookline.state import snapshot
 
@@ -68,15 +68,16 @@ def _saved_position(resumed: Source | None) -> dict[str, int]:
 
 
 def end(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """Note how a training ended. The signature is that of an exit callback of `contextlib.ExitStack`."""
+    """Note how a training ended. This is an exit callback for `contextlib.ExitStack`."""
     journal = host.journal
     if host.loading.refused:
         return
     journal.open(host.work_dir)
+    step = error.step if isinstance(error, NumericsError) else None
     if isinstance(error, Exception):
         text = "\n".join([described(error), *getattr(error, "__notes__", [])])
-        journal.note("failure", text=text)
-    journal.note("end", code=_exit_code(error) if error is not None else host.requests.exit_code)
+        journal.note("failure", step=step, text=text)
+    journal.note("end", step=step, code=_exit_code(error) if error is not None else host.requests.exit_code)
 
 
 def _exit_code(error: BaseException) -> int:

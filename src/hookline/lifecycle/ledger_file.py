@@ -34,7 +34,7 @@ GAP = 5.0
 def keeping(host: Host) -> Iterator[None]:
     """Keep the ledger of a training, and write it into the folder of the run."""
     ledger, file = host.plan.ledger, LedgerFile(host)
-    ledger.roots = host.tensor_holders
+    ledger.roots = host.contents.tensor_holders
     ledger.open(host.position)
     try:
         if host.strategy.is_main:

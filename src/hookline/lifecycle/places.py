@@ -1,4 +1,4 @@
-"""The place of the loop, read from the stack of its thread. The loop itself has nothing to do for it."""
+"""Find out where the loop is by inspecting its stack, at no cost to the loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECTIONS = {
 def locate(host: Host, frame: FrameType) -> Place:
     """Return where the loop of a host is. `frame` is the innermost frame of its thread."""
     waits = str(frame.f_globals.get("__name__", "")).startswith(EXCHANGES)
-    position, turn = host.position, id(getattr(host, "data_batch", None))
+    position, turn = host.position, id(host.current.batch)
     each: FrameType | None = frame
     while each is not None and _section_of(each) is None:
         each = each.f_back
@@ -61,7 +61,8 @@ def explain_exit(host: Host, error: BaseException) -> BaseException:
     frames = reversed([frame for frame, _ in walk_tb(error.__traceback__)])
     where = next((found[0] for frame in frames if (found := _section_of(frame))), "the run")
     given = "" if error.code is None else repr(error.code)
-    text = f"sys.exit({given}) was called after {host.progress_text} ({where}), so the run is not finished"
+    after = f"{host.hints.unit} {host.position.iter}"
+    text = f"sys.exit({given}) was called after {after} ({where}), so the run is not finished"
     if error.code is None or (isinstance(error.code, int) and not error.code & 0xFF):
         return HooklineError(f"{text}; to end a training early, call runner.stop(reason)")
     host.terminal.note(f"ended: {text}")

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 from hookline.checkpoint import store
 from hookline.common import forks, launched
 from hookline.common.files import read_bytes, real_path, replacing, storage_errors
-from hookline.engine import control_file
 from hookline.errors import (
     DO_NOT_REQUEUE,
     ConfigError,
-    DataError,
     DistributedError,
     HooklineError,
     StorageError,
@@ -27,7 +25,8 @@ from hookline.errors import (
     exit_code_of,
     set_exit_code,
 )
-from hookline.lifecycle import closing, events, ledger_file, places
+from hookline.lifecycle import control_file, events, ledger_file, places
+from hookline.lifecycle.stages import Stages, telling_hooks
 from hookline.run import signals
 from hookline.rundir import archive, control, failures, log_copies, moves, names, ownership
 from hookline.rundir.journal import Journal, JournalHandler
@@ -55,14 +54,16 @@ def refuse_inside_a_run(host: Host, verb: Verb) -> None:
 
 
 @contextmanager
-def running(host: Host, verb: Verb) -> Iterator[None]:
+def running(host: Host, verb: Verb, start: Start) -> Iterator[None]:
     """Mark the host as running. For training, also clear earlier requests and turn signals into requests."""
     refuse_inside_a_run(host, verb)
     host.running = verb
     forks.own(host)
     try:
         if verb == "train":
-            host.clear_requests()
+            host.requests.clear()
+            host.windows.reset()
+            start.contract.begin_again()
         catches = verb == "train" and host.catches_signals
         with signals.signals_as_requests(host.requests, host.terminal.notify) if catches else nullcontext():
             yield
@@ -72,7 +73,7 @@ def running(host: Host, verb: Verb) -> Iterator[None]:
 
 
 @contextmanager
-def session(host: Host, verb: Verb, start: Start) -> Iterator[None]:
+def session(host: Host, verb: Verb, start: Start, stages: Stages) -> Iterator[None]:
     """Run once, from the first point to the last. Whatever happens, everything is closed in order."""
     refuse_inside_a_run(host, verb)
     began = time.time()
@@ -81,24 +82,22 @@ def session(host: Host, verb: Verb, start: Start) -> Iterator[None]:
         copying = leaving.enter_context(log_copies.copying(host.work_dir, host.plan))
         leaving.callback(host.terminal.close_log)
         leaving.push(partial(say_how_to_continue, host))
-        closed = leaving.enter_context(closing.telling_hooks(host))
+        closed = leaving.enter_context(telling_hooks(host, stages))
         leaving.push(partial(log_failure, host.terminal))
         journal = leaving.enter_context(events.journaling(host, verb))
         leaving.enter_context(own_log(host.terminal, journal))
-        leaving.enter_context(running(host, verb))
-        leaving.enter_context(host.failures_shown())
+        leaving.enter_context(running(host, verb, start))
         host.terminal.prepare()
-        leaving.enter_context(host.own_generators())
-        host.begin_session(verb)
+        leaving.enter_context(stages.begun(verb))
         leaving.enter_context(host.strategy.watched(partial(places.locate, host)))
         host.plan.skip_idle_points()
         host.loading.refused = False
         with storage_errors(host.work_dir, "used", inside=True):
-            source, attempt = find_start(host, verb, start, leaving, copying)
+            source, attempt = find_start(host, verb, start, stages, leaving, copying)
         if verb == "train" and host.catches_signals and (hint := signals.describe_ignored()):
             host.terminal.say(hint)
         leaving.push(partial(events.end, host))
-        leaving.push(partial(count_failure, host))
+        counting = leaving.enter_context(counting_failures(host))
         if verb == "train" and host.strategy.is_main:
             leaving.enter_context(control_file.listening(host, began))
         leaving.push(host.saving.finish_at_exit)
@@ -107,15 +106,16 @@ def session(host: Host, verb: Verb, start: Start) -> Iterator[None]:
         if verb == "train":
             leaving.enter_context(ledger_file.keeping(host))
         leaving.push(partial(end_if_copy, host))  # so that a forked process does none of the above
-        host.open_records(resuming=source is not None and source.kind == "resume")
+        resumes = source is not None and source.kind == "resume"
+        host.records.begin(host.work_dir, host.experiment_name, resumes)
         closed.has_begun = True
-        with host.points_of_run() or points_of_run(host):
+        with stages.points():
             start.load(source)
             if verb == "train":
                 host.journal.open(host.work_dir)
-                host.before_training()
+                stages.before_training()
                 host.plan.ledger.begin_steps()
-                host.attempt = attempt
+                counting.attempt = attempt
                 launched.mark_started()
             yield
         host.saving.check_folders()
@@ -124,14 +124,13 @@ def session(host: Host, verb: Verb, start: Start) -> Iterator[None]:
 
 
 @contextmanager
-def session_without_folder(host: Host, verb: Verb, start: Start) -> Iterator[None]:
+def session_without_folder(host: Host, verb: Verb, start: Start, stages: Stages) -> Iterator[None]:
     """Run once, for a host that has no folder to write to: signals and processes, but no files."""
     with ExitStack() as leaving:
-        leaving.enter_context(running(host, verb))
-        leaving.enter_context(host.failures_shown())
-        host.begin_session(verb)
+        leaving.enter_context(running(host, verb, start))
+        leaving.enter_context(stages.begun(verb))
         leaving.push(partial(end_if_copy, host))
-        with host.points_of_run() or points_of_run(host):
+        with stages.points():
             start.load(None)
             yield
 
@@ -150,37 +149,29 @@ def explained(host: Host) -> Iterator[None]:
         raise found from error
 
 
+class Counting:
+    """The attempt to train whose failure would be counted."""
+
+    #: The name of the attempt, the same in all processes; empty before training begins.
+    attempt = ""
+
+
 @contextmanager
-def points_of_run(host: Host) -> Iterator[None]:
-    """Call the points of a run around its work. Show a failure to hooks, and raise it again."""
-    plan = host.plan
-    with plan.around("run"):
-        try:
-            plan.before_run()
-            yield
-            plan.after_run()
-        except BaseException as error:
-            forks.end_if_copy(host, error)
-            if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
-                # When a worker dies, torch raises this error at an arbitrary place.
-                blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
-            first, error = error, host.strategy.explain(places.explain_exit(host, error))
-            try:
-                plan.on_exception(error)
-            except Exception as another:
-                blame(error, f"a hook failed at on_exception: {described(another)}")
-            if error is first:
-                raise
-            raise error from first
-
-
-def count_failure(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+def counting_failures(host: Host) -> Iterator[Counting]:
     """Count a failure of training at this step. The third one in a row has the exit code "do not requeue"."""
-    attempt, step = host.attempt, host.position.iter + 1
-    host.attempt = ""
-    if not attempt or step == 1 or not isinstance(error, Exception) or exit_code_of(error) in NOT_COUNTED:
-        return
-    if not host.work_dir.is_dir():
+    counting = Counting()
+    try:
+        yield counting
+    except Exception as error:
+        if counting.attempt:
+            count_failure(host, counting.attempt, error)
+        raise
+
+
+def count_failure(host: Host, attempt: str, error: Exception) -> None:
+    """Count a failure, unless it is the first step, or not the step is to blame."""
+    step = host.position.iter + 1
+    if step == 1 or exit_code_of(error) in NOT_COUNTED or not host.work_dir.is_dir():
         return
     near = isinstance(error, DistributedError)
     count = failures.note(host.work_dir, step, attempt, type(error).__name__, near)
@@ -195,7 +186,7 @@ def count_failure(host: Host, kind: type[BaseException] | None, error: BaseExcep
 
 
 def find_start(
-    host: Host, verb: Verb, start: Start, leaving: ExitStack, copying: log_copies.Copying
+    host: Host, verb: Verb, start: Start, stages: Stages, leaving: ExitStack, copying: log_copies.Copying
 ) -> tuple[Source | None, str]:
     """Open the folder, which only the main process does, and read the checkpoint that the run starts from.
 
@@ -204,7 +195,7 @@ def find_start(
     own: list[Source | None] = []
 
     def open_it() -> tuple[Path, SourceKind] | None:
-        own.append(source := open_folder(host, verb, start, leaving, copying))
+        own.append(source := open_folder(host, verb, start, stages, leaving, copying))
         return None if source is None else (source.path, source.kind)
 
     attempt, found = host.strategy.on_main(lambda: (uuid.uuid4().hex, open_it()))
@@ -212,7 +203,7 @@ def find_start(
 
 
 def end_if_copy(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """End a process that a hook forked, where it would leave the run. The signature is that of an exit callback."""
+    """End a process that a hook forked, where it would leave the run. This is an exit callback."""
     if error is not None:
         forks.end_if_copy(host, error)
     host.requests.refuse_copy()
@@ -223,7 +214,7 @@ def say_how_to_continue(
 ) -> None:
     """After a signal, end with the command that continues the run. It is the last line that is shown."""
     if error is not None and signals.was_reported(error) and host.saving.last_path is not None:
-        host.terminal.say(f"Continue with: {host.command or host.resume_hint}")
+        host.terminal.say(f"Continue with: {host.hints.continuing}")
 
 
 def log_failure(
@@ -237,9 +228,13 @@ def log_failure(
 
 
 def close_records(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """Close the records, with the outcome of the run. A failure of the run itself is not replaced."""
+    """Close the records, with the outcome of the run. A failure of the run itself is not replaced.
+
+    If the run has failed, the last records have the numbers of this process alone.
+    """
     try:
-        host.close_records("finished" if error is None else "failed" if isinstance(error, Exception) else "killed")
+        host.strategy.settle(alone=True)
+        host.records.close("finished" if error is None else "failed" if isinstance(error, Exception) else "killed")
     except StorageError as another:
         if error is None:
             raise
@@ -261,11 +256,13 @@ def own_log(terminal: Terminal, journal: Journal) -> Iterator[None]:
         log.propagate = propagate
 
 
-def open_folder(host: Host, verb: Verb, start: Start, leaving: ExitStack, copying: log_copies.Copying) -> Source | None:
+def open_folder(
+    host: Host, verb: Verb, start: Start, stages: Stages, leaving: ExitStack, copying: log_copies.Copying
+) -> Source | None:
     """Claim the folders, and read the checkpoint that the run starts from. A fresh run archives an earlier one."""
     folder, terminal = host.work_dir, host.terminal
     folders = host.folders if verb == "train" or moves.are_unfinished(host.folders) else [folder]
-    records = list(host.record_files())
+    records = list(host.records.files())
     for each in folders:
         ownership.claim(each)
         leaving.enter_context(ownership.locked(each))
@@ -284,7 +281,7 @@ def open_folder(host: Host, verb: Verb, start: Start, leaving: ExitStack, copyin
         source = start.find_source(verb)
         resumes = source is not None and source.kind == "resume" and source.is_inside(folders)
         continues = resumes or host.loading.started
-        if not continues and host.resume is True:
+        if not continues and start.contract.choices.resume is True:
             archive.drop_records(folder, records)
         elif not continues:
             failures.forget(folder)
@@ -299,7 +296,7 @@ def open_folder(host: Host, verb: Verb, start: Start, leaving: ExitStack, copyin
     for line in moved:
         terminal.say(line)
     if verb == "train":
-        host.write_description()
+        stages.describe()
         events.begin(host, source, continues)
     return source
 

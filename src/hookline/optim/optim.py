@@ -504,7 +504,7 @@ class Optim:
 
     @property
     def kinds(self) -> list[str]:
-        """Return the class names of the optimizer and its schedulers, to compare with those of a checkpoint."""
+        """Return the class names of the optimizer and its schedulers, to compare with the names in a checkpoint."""
         return [type(self.optimizer).__name__, *(type(each.scheduler).__name__ for each in self.schedulers)]
 
     def clip_gradients(self, clip: Clip) -> Tensor:

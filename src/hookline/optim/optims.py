@@ -13,6 +13,7 @@ from hookline.optim.lengths import Length, known_length, length_of_training
 from hookline.optim.optim import Optim
 from hookline.optim.schedules import Schedule
 from hookline.optim.warmup import Warmup
+from hookline.run.handling import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SOLE = ""
 
 
-class Optims(dict[str, Optim]):
+class Optims(dict[str, Optim], Windows):
     """The optims of a run by name. A single optim has the empty name.
 
     A step with a parameter named `optim` receives `given`: the Optim, or this collection. For an unknown name, the
@@ -146,10 +147,10 @@ class Optims(dict[str, Optim]):
             optim.reset()
 
     def drop_stale_gradients(self, own_step: bool) -> None:
-        """Drop gradients that a hook left behind outside of an iteration: they must not be part of the next update.
+        """Drop gradients that a hook left behind outside an iteration: they must not be part of the next update.
 
-        `own_step` is True if the step updates by itself. It may then keep gradients for a later iteration, unless it
-        uses `Optim.update`, which zeroes them.
+        `own_step` is True if the step updates the weights itself. It may then keep gradients for a later iteration,
+        unless it uses `Optim.update`, which zeroes them.
         """
         for optim in self.values():
             if optim.updates or not own_step:

@@ -11,14 +11,13 @@ from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, SequentialLR
 
 from hookline.errors import ConfigError, HooklineError
 from hookline.optim import retiming
+from hookline.run.hints import Hints
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-CLOSURE_HINT = "write a step with a parameter named optim that calls optim.optimizer.step(closure)"
 
-
-def refuse_closure(optimizer: Optimizer, who: str, hint: str = CLOSURE_HINT) -> None:
+def refuse_closure(optimizer: Optimizer, who: str, hint: str = Hints.closure) -> None:
     """Refuse an optimizer such as LBFGS, whose step evaluates the model again."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:

@@ -96,7 +96,7 @@ def rates_at(scheduler: LRScheduler, position: float) -> list[float]:
 
 
 def restore(scheduler: LRScheduler) -> None:
-    """Give a scheduler, and those inside of it, the class that belongs to its state."""
+    """Give a scheduler, and its nested schedulers, the class that belongs to its state."""
     for each in all_of(scheduler):
         if ATTRIBUTE in vars(each) and not isinstance(each, Retimed):
             each.__class__ = _retimed(type(each))  # type: ignore[arg-type]  # a class can be hashed
@@ -119,7 +119,7 @@ def find(scheduler: LRScheduler, parameter: str) -> tuple[LRScheduler, str]:
 
 
 def saved_parameter(state: Any, parameter: str) -> Any:
-    """Return a parameter in the saved state of a scheduler, or of one inside of it: `schedulers.1.T_max`."""
+    """Return a parameter in the saved state of a scheduler, or of a nested one: `schedulers.1.T_max`."""
     *path, name = parameter.split(".")
     for index in path[1::2]:
         inner = state.get("_schedulers") if isinstance(state, Mapping) else None
@@ -128,7 +128,7 @@ def saved_parameter(state: Any, parameter: str) -> Any:
 
 
 def malformed(scheduler: LRScheduler, state: Any) -> bool:
-    """Return whether the saved state of a scheduler, or of one inside of it, has numbers here that no one saves."""
+    """Return whether the saved state of a scheduler, or of a nested one, has numbers here that no one saves."""
     if not isinstance(state, dict):
         return False
     numbers, inner = state.get(ATTRIBUTE), state.get("_schedulers")

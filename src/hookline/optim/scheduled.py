@@ -27,7 +27,7 @@ class Scheduled:
     when: When | None
     monitor: str | None = None
     #: The parameters that are `auto`, with the lengths that they stand for: `{"T_max": 40}`. A parameter of a
-    #: scheduler inside of this one has the name `schedulers.1.T_max`.
+    #: nested scheduler has the name `schedulers.1.T_max`.
     auto: dict[str, int] = field(default_factory=dict)
     stepped: bool = False
     #: True if nobody said when it steps, so that it follows the unit of the training loop.

@@ -52,7 +52,7 @@ class Warmup(LRScheduler):
     def begin(self, length: int | None, unit: str) -> None:
         """Apply the warmup to the rates of the first step. The other schedulers must exist by now.
 
-        `length` is that of the training; None if it is unknown.
+        `length` is the length of the training; None if it is unknown.
         """
         if self.rates:
             return
@@ -122,14 +122,14 @@ class Warmup(LRScheduler):
 
 
 def refuse_inside(scheduler: LRScheduler) -> None:
-    """Refuse a Warmup, or a length that is not known yet, inside of a scheduler that consists of others."""
+    """Refuse a Warmup, or a length that is not known yet, inside a scheduler that consists of others."""
     who = type(scheduler).__name__
     for inner in getattr(scheduler, "_schedulers", ()):
         if isinstance(inner, Warmup):
             raise ConfigError(
-                f"a Warmup cannot be inside of {who}, which sets the rate itself; put it next to it: "
+                f"a Warmup cannot be inside {who}, which sets the rate itself; put it next to it: "
                 f"Optim(optimizer, schedulers=[{who}(...), Warmup(...)])"
             )
         if isinstance(inner, Schedule) and not inner.length:
-            raise ConfigError(f"{type(inner).__name__} inside of {who} needs a number as its length, not 'auto'")
+            raise ConfigError(f"{type(inner).__name__} inside {who} needs a number as its length, not 'auto'")
         refuse_inside(inner)

@@ -19,8 +19,9 @@ from hookline.errors import ConfigError, HookError
 
 if TYPE_CHECKING:
     from hookline.plan.calls import Call
+    from hookline.plan.entry import Entry
     from hookline.plan.ledger import Ledger
-    from hookline.plan.plan import Entry, Plan
+    from hookline.plan.plan import Plan
 
 log = logging.getLogger("hookline")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,8 @@ from typing import Literal
 # no divisor in common with the intervals that people choose, so the sample does not miss a hook that works every 10
 # iterations.
 PERIOD, FIRST = 31, 1
+#: A call that took this many times as long as the others is unusual.
+FAR = 4.0
 
 # The calls that are timed: none, those that happen now and then, or all; `memory` also reads the memory around them.
 Measuring = Literal["none", "rare", "all", "memory"]
@@ -62,8 +65,20 @@ class Cost:
         grown: float = self.grown
         if self.sized > 1:  # the largest growth may have happened once, as with a buffer; the others are typical
             grown = self.grown_most + (self.grown - self.grown_most) / (self.sized - 1) * max(calls - 1, 1)
-        seconds = self.seconds_before * stretch + self.seconds * scale
-        return Total(round(calls), seconds, self.longest, round(grown))
+        seconds = self.seconds_before * stretch + self._seconds_of(self.calls * scale)
+        return Total(round(calls), seconds, self.longest, round(grown), self.calls)
+
+    def _seconds_of(self, calls: float) -> float:
+        """Return the seconds of this many calls, estimated from the measured ones.
+
+        One call that took longer than all others together, and far longer than each, is no sign of more such calls: it
+        may have been an import.
+        """
+        others = self.seconds - self.longest
+        usual = others / (self.calls - 1) if self.calls > 1 else math.inf
+        if self.longest > max(others, FAR * usual) and not self.calls_before:
+            return self.longest + usual * (calls - 1)
+        return self.seconds / self.calls * calls if self.calls else 0.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,8 @@ class Total:
     longest: float = 0.0
     #: The bytes by which the process grew in the calls.
     grown: int = 0
+    #: How many of the calls were measured.
+    measured: int = 0
 
     def __add__(self, other: Total) -> Total:
         return Total(
@@ -82,6 +99,7 @@ class Total:
             self.seconds + other.seconds,
             max(self.longest, other.longest),
             self.grown + other.grown,
+            self.measured + other.measured,
         )
 
     @property
@@ -91,4 +109,5 @@ class Total:
 
     def to_dict(self) -> dict[str, float]:
         """Return the cost as plain data."""
-        return {"calls": self.calls, "seconds": self.seconds, "mean": self.mean, "longest": self.longest}
+        times = {"seconds": self.seconds, "mean": self.mean, "longest": self.longest}
+        return {"calls": self.calls, "measured": self.measured, **times}

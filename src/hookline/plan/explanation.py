@@ -10,7 +10,8 @@ from hookline.plan.hook import Priority
 
 if TYPE_CHECKING:
     from hookline.plan.calls import Call
-    from hookline.plan.plan import Entry, Plan
+    from hookline.plan.entry import Entry
+    from hookline.plan.plan import Plan
 
 COUNTED = {
     "iteration": "iteration",

@@ -1,4 +1,7 @@
-"""Hook, the base class of everything that plugs into the loop, with its priority and its frequency."""
+"""BaseHook, the base class of everything that plugs into a loop, with its priority and its frequency.
+
+`hookline.Hook` is the one whose `self.runner` is a Runner: see `hookline.runner.hook`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sized
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from hookline.errors import HookError, did_you_mean
 from hookline.plan.points import POINTS
@@ -15,9 +18,10 @@ from hookline.plan.points import POINTS
 if TYPE_CHECKING:
     from hookline.common.monitor import BestCheckpoint
     from hookline.plan.milestones import Milestone
-    from hookline.runner.runner import Runner
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: The owner of a loop, as its hooks see it: the Runner, or a trainer of a dialect.
+HostT = TypeVar("HostT")
 
 
 class Priority(IntEnum):
@@ -108,21 +112,28 @@ LOOKED_UP = (
 )
 
 
-class Hook:
-    """An object whose methods are named after points of the loop (see `hookline.plan.points`).
+class Progress(Protocol):
+    """The counters of a run that the helpers of a hook look at."""
 
-        class CheckLoss(Hook):
-            def after_train_iter(self, runner, outputs):
-                if not outputs["loss"].isfinite():
-                    runner.stop("the loss is not finite")
+    @property
+    def epoch(self) -> int:
+        """Return the number of finished epochs."""
 
-    A method takes the runner and, by name, any of the arguments of its point. It may also take nothing and use
-    `self.runner`. `around_<scope>` is a generator with one `yield`. A mistake (a misspelled point, an argument that the
-    point does not have) is refused when the hook is registered.
+    @property
+    def iter(self) -> int:
+        """Return the number of finished iterations."""
 
-    The contract: a point is called in the training process, and training waits for it. A method should therefore do
-    little, and leave tensors on their device. A method that raises ends the run, and the error names the hook.
-    """
+    @property
+    def max_epochs(self) -> int | None:
+        """Return the total number of epochs; None when training by iterations."""
+
+    @property
+    def max_iters(self) -> int | None:
+        """Return how many iterations there will be, if that is known."""
+
+
+class BaseHook(Generic[HostT]):
+    """A hook of any loop. `HostT` is the type of `self.runner`, and of the `runner` that its methods get."""
 
     #: The place in the order: a name of `Priority` in any case, or an int from 0 to 100. Lower runs first.
     priority: ClassVar[str | int] = "NORMAL"
@@ -159,7 +170,7 @@ class Hook:
             self._host = lambda: host
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> HostT:
         """Return the runner that this hook is registered with."""
         host = self._host() if self._host is not None else None
         if host is None:
@@ -176,7 +187,7 @@ class Hook:
         """
         return {}
 
-    def must_reach(self, runner: Runner) -> Iterable[Milestone] | None:
+    def must_reach(self, runner: HostT) -> Iterable[Milestone] | None:
         """Return the milestones that a run has to reach so that this hook does its work; empty if it always does some.
 
         Before training, a run that reaches none of these is reported. None means that the frequencies of the methods
@@ -187,7 +198,7 @@ class Hook:
         """
         return None
 
-    def idle_points(self, runner: Runner) -> Iterable[str]:
+    def idle_points(self, runner: HostT) -> Iterable[str]:
         """Return the points at which this hook has nothing to do in this run.
 
         It is called when the run starts. The plan then skips these points, so they cost nothing.
@@ -204,18 +215,18 @@ class Hook:
     def know_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Receive the metrics of that one batch before training, so that a mistake can be refused early."""
 
-    def checkpoint_folder(self, runner: Runner) -> Path | None:
+    def checkpoint_folder(self, runner: HostT) -> Path | None:
         """Return the folder that this hook saves checkpoints into; None if it saves none."""
         return None
 
-    def saved_as_best(self, runner: Runner) -> Iterable[BestCheckpoint]:
+    def saved_as_best(self, runner: HostT) -> Iterable[BestCheckpoint]:
         """Return the best saves of this hook: one entry per metric, also before the first save.
 
         The progress display asks for this from another thread.
         """
         return ()
 
-    def when_closed(self, runner: Runner) -> None:
+    def when_closed(self, runner: HostT) -> None:
         """Look at the files of a run that has ended, in any way: everything is written and closed.
 
         A failure here is only a warning.
@@ -234,12 +245,12 @@ class Hook:
             raise HookError(f"{type(self).__name__} was saved with a state, but has no load_state_dict to restore it")
 
     @staticmethod
-    def every_n_epochs(runner: Runner, n: int, start: int = 0) -> bool:
+    def every_n_epochs(runner: Progress, n: int, start: int = 0) -> bool:
         """Return whether the current epoch is `start` or every n-th after it."""
         return n > 0 and runner.epoch + 1 >= start and (runner.epoch + 1 - start) % n == 0
 
     @staticmethod
-    def every_n_train_iters(runner: Runner, n: int, start: int = 0) -> bool:
+    def every_n_train_iters(runner: Progress, n: int, start: int = 0) -> bool:
         """Return whether the current training iteration is `start` or every n-th after it."""
         return n > 0 and runner.iter + 1 >= start and (runner.iter + 1 - start) % n == 0
 
@@ -254,12 +265,12 @@ class Hook:
         return batch_idx + 1 == len(dataloader)
 
     @staticmethod
-    def is_last_train_epoch(runner: Runner) -> bool:
+    def is_last_train_epoch(runner: Progress) -> bool:
         """Return whether this is the last epoch. Training by iterations is one long epoch."""
         return runner.max_epochs is None or runner.epoch + 1 == runner.max_epochs
 
     @staticmethod
-    def is_last_train_iter(runner: Runner) -> bool:
+    def is_last_train_iter(runner: Progress) -> bool:
         """Return whether this is the last training iteration."""
         return runner.iter + 1 == runner.max_iters
 

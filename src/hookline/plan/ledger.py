@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hookline.plan.calls import Call
-    from hookline.plan.plan import Entry, Plan
+    from hookline.plan.entry import Entry
+    from hookline.plan.plan import Plan
     from hookline.plan.scopes import Passage
     from hookline.plan.trace import Trace
 

@@ -9,7 +9,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from hookline.errors import HookError, nearest
-from hookline.plan.hook import LOOKED_UP, Every, Hook
+from hookline.plan.hook import LOOKED_UP, BaseHook, Every
 from hookline.plan.known_elsewhere import POINTS_ELSEWHERE
 from hookline.plan.points import PREFIXES, Point, near_miss, unknown_point
 from hookline.plan.sources import source_of
@@ -37,7 +37,7 @@ def read_hook(
     found, undeclared = {}, []
     refuse_own_near_miss(hook, points, open_plan)
     for name in _names(hook, points):
-        if name.startswith("_") or name in unused or name in vars(Hook):
+        if name.startswith("_") or name in unused or name in vars(BaseHook):
             continue
         static = _static(hook, name) if name in points else inspect.getattr_static(cls, name)
         if getattr(static, "__hookline_helper__", False):
@@ -126,7 +126,7 @@ def refuse_own_near_miss(hook: object, points: dict[str, Point], open_plan: bool
     if type(hook).__module__.startswith("hookline.") or not hasattr(hook, "__dict__"):
         return
     for name, value in vars(hook).items():
-        if name.startswith("_") or name in points or hasattr(Hook, name) or not callable(value):
+        if name.startswith("_") or name in points or hasattr(BaseHook, name) or not callable(value):
             continue
         if near_miss(name, points) or (not open_plan and name in POINTS_ELSEWHERE):
             raise HookError(

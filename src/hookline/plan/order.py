@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.errors import HookError
 
 if TYPE_CHECKING:
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
 
 #: For each hook, the hooks that must run before it, each with the declaration that requires it.
 Before = dict["Entry", dict["Entry", str]]

@@ -11,25 +11,23 @@ training: a point that is being called finishes with the hooks that it began wit
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.escape import escaped
-from hookline.errors import HookError, did_you_mean, nearest
+from hookline.errors import HookError, did_you_mean
 from hookline.plan.budgets import Budget, budget_of
 from hookline.plan.calls import Call, PointCall, compile_point
-from hookline.plan.hook import Every, Priority
+from hookline.plan.entry import Entry, check_declarations, is_custom, priority_of, raises, tolerates
+from hookline.plan.hook import Every
 from hookline.plan.ledger import PART_OF_SCOPE, Ledger
 from hookline.plan.matching import due_source, match
-from hookline.plan.methods import frequency_of, method_of, read_hook
+from hookline.plan.methods import read_hook
 from hookline.plan.order import Order
 from hookline.plan.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
-from hookline.plan.registry import HOOKS
 from hookline.plan.scopes import NOTHING, Around, MeasuredScope, compile_scope
 
 if TYPE_CHECKING:
@@ -51,66 +49,6 @@ SKIPPING = ("before_train_iter", "before_backward", "after_backward", "before_op
 DERIVED = ("_calls", "agrees_at", "may_skip_early", "may_leave_gradients", "_is_silent", "update_is_silent")
 
 OnError = Literal["raise", "disable"]
-
-
-@dataclass(eq=False)
-class Entry:
-    """A registered hook or function."""
-
-    hook: Any
-    name: str
-    priority: int
-    priority_from: str
-    index: int
-    calls: list[Call] = field(default_factory=list)
-    idle: frozenset[str] = frozenset()
-    #: The points that are idle in every process.
-    idle_everywhere: frozenset[str] = frozenset()
-    #: In an open plan, methods that look like points but are not declared. They run when `Plan.call` names them.
-    undeclared: list[str] = field(default_factory=list)
-    tolerate: Callable[[Call, Exception], bool] = field(default=lambda call, error: False)
-    isolated: bool = False
-    #: True if the hook runs only in the main process.
-    alone: bool = False
-    #: The parameters that the hook was built with; None if the user built it.
-    given: Mapping[str, Any] | None = None
-    budget: Budget | None = None
-    #: The factor by which the hook runs less often than usual, because it was over its budget.
-    throttled: int = 1
-    #: Its calls at points that nobody declared, by the point and its arguments.
-    undeclared_calls: dict[tuple[str, ...], Call] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """Return `LoggerHook (priority BELOW_NORMAL (60))`, for messages."""
-        return f"{self.name} (priority {Priority.label(self.priority)})"
-
-    @property
-    def role(self) -> str:
-        """Return `actor` or `observer`."""
-        return str(getattr(self.hook, "role", "actor"))
-
-    def all_calls(self) -> Iterator[Call]:
-        """Return the calls of the hook at all points."""
-        yield from self.calls
-        yield from self.undeclared_calls.values()
-
-    def checkpoint_folder(self, host: Any) -> Path | None:
-        """Return the folder that the hook saves checkpoints into; None if it saves none."""
-        asked = getattr(self.hook, "checkpoint_folder", None)
-        return asked(host) if asked is not None else None
-
-    @property
-    def saves_only_trained(self) -> bool:
-        """Return whether the hook saves checkpoints that leave out weights that training does not change."""
-        return getattr(self.hook, "checkpoint_folder", None) is not None and (
-            getattr(self.hook, "params", "all") == "trainable"
-        )
-
-    def saved_as_best(self, host: Any) -> Iterable[BestCheckpoint]:
-        """Return the best saves of the hook, by metric."""
-        asked = getattr(self.hook, "saved_as_best", None)
-        return asked(host) if asked is not None else ()
 
 
 class Plan:
@@ -210,11 +148,13 @@ class Plan:
         every point. `ranks`, `budget` and `budget_action` replace the values of the hook.
         """
         name = escaped(type(hook).__name__)
-        _check_declarations(hook, name)
+        check_declarations(hook, name)
         if self._order.of(hook):
             raise HookError(f"this {name} is already registered; a plan can hold a hook only once")
         role = getattr(hook, "role", "actor")
-        tolerate = self._tolerance(name, role, str(on_error or getattr(hook, "on_error", "raise")))
+        tolerate = raises
+        if tolerates(name, role, str(on_error or getattr(hook, "on_error", "raise"))):
+            tolerate = self._disable
         isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
         entry = self._entry(hook, self._order.unique_name(name), priority, priority_from)
         entry.tolerate, entry.isolated = tolerate, isolated
@@ -252,8 +192,7 @@ class Plan:
         often = Every(every) if every is not None else getattr(function, "__hookline_every__", None)
         entry = self._entry(function, name, priority, "argument")
         passed, due = match(known[point], function, name, often)
-        tolerate = self._tolerance(name, "actor", "raise")
-        entry.calls.append(Call(name, known[point], function, often, passed, due, tolerate, self.host))
+        entry.calls.append(Call(name, known[point], function, often, passed, due, raises, self.host))
         self._order.add(entry)
         self._forget()
 
@@ -324,26 +263,9 @@ class Plan:
         self.__dict__.update(self._compiled[measuring])
 
     def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:
-        given = priority is not None
-        wanted = priority if given else getattr(hook, "priority", Priority.NORMAL)
-        try:
-            number = Priority.parse(wanted)
-        except HookError as error:
-            raise HookError(f"{name}: {error}") from None
         self._registered += 1
-        return Entry(hook, name, number, priority_from if given else "class", self._registered)
-
-    def _tolerance(self, name: str, role: str, on_error: str) -> Callable[[Call, Exception], bool]:
-        if on_error == "raise":
-            return lambda call, error: False
-        if on_error != "disable":
-            raise HookError(f"{name}: on_error must be 'raise' or 'disable', not {on_error!r}")
-        if role != "observer":
-            raise HookError(
-                f"{name}: on_error 'disable' is only for observers (role = 'observer'); {name} affects training, so a "
-                "run cannot continue without it"
-            )
-        return self._disable
+        number = priority_of(hook, name, priority)
+        return Entry(hook, name, number, priority_from if priority is not None else "class", self._registered)
 
     def _disable(self, call: Call, error: Exception) -> bool:
         """Remove a failed observer with one warning, so that the run continues."""
@@ -440,17 +362,8 @@ class Plan:
         if key not in self._undeclared:
             if miss := near_miss(name, self.points):
                 raise HookError(f"unknown point '{name}'; did you mean '{miss}'?")
-            point, calls = user_point(name, arguments, {}), []
-            for entry in self._order:
-                method, known = method_of(entry.hook, name), entry.undeclared_calls
-                if method is None:
-                    continue
-                if key[1:] not in known:
-                    every = frequency_of(entry.hook, name)
-                    passed, due = match(point, method, entry.name, every, undeclared=True)
-                    shared = (entry.tolerate, self.host, entry.isolated, entry.alone)
-                    known[key[1:]] = Call(entry.name, point, method, every, passed, due, *shared)
-                calls.append(known[key[1:]])
+            point = user_point(name, arguments, {})
+            calls = [call for entry in self._order if (call := entry.call_undeclared(point, key[1:], self.host))]
             self._undeclared[key] = compile_point(tuple(calls), self.measuring, self.ledger)
         return self._undeclared[key]
 
@@ -479,12 +392,7 @@ class Plan:
 
     def parameters_of(self, name: str) -> str:
         """Return the plain parameters of a hook (numbers, strings, flags) as text; empty without such a hook."""
-        hook = next((entry.hook for entry in self._order if entry.name == name), None)
-        known = inspect.signature(type(hook)).parameters if hook is not None else ()
-        kept = {key: getattr(hook, key, None) for key in known}
-        return ", ".join(
-            f"{key}={value!r}" for key, value in kept.items() if isinstance(value, (bool, int, float, str))
-        )
+        return next((entry.parameters_text for entry in self._order if entry.name == name), "")
 
     def calls_at(self, name: str) -> tuple[Call, ...]:
         """Return the calls at a point or around a scope (`around_train_iter`), in order."""
@@ -502,26 +410,3 @@ class Plan:
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._order)
-
-
-def is_custom(hook: Any) -> bool:
-    """Return whether a hook or function is not hookline's own."""
-    owner = hook if hasattr(hook, "__module__") else type(hook)
-    return not str(owner.__module__).startswith("hookline.")
-
-
-def _check_declarations(hook: Any, name: str) -> None:
-    """Refuse an invalid `role`, `runs_after` or `runs_before`. Naming a hook that is not registered is allowed."""
-    role = getattr(hook, "role", "actor")
-    if role not in ("actor", "observer"):
-        raise HookError(f"{name}: the role must be 'actor' or 'observer', not {role!r}")
-    for declaration in ("runs_after", "runs_before"):
-        others = getattr(hook, declaration, ())
-        if isinstance(others, (str, type)):
-            raise HookError(
-                f"{name}: {declaration} must be a tuple of names or classes, as in ('LoggerHook',), not {others!r}"
-            )
-        for other in others:
-            best = nearest(other, HOOKS, 0.85) if isinstance(other, str) and other not in HOOKS else None
-            if best is not None:
-                raise HookError(f"{name}: {declaration} names an unknown hook '{other}'; did you mean '{best}'?")

@@ -134,10 +134,10 @@ def _as_array(image: Any) -> NDArray[Any]:
     if hasattr(image, "convert") and hasattr(image, "mode"):
         image = image.convert(MODES[image.mode]) if image.mode in MODES else image
     try:
-        found = np.asarray(image)
+        array = np.asarray(image)
     except Exception:  # an object that is not an image may raise anything
         raise _refusal(image) from None
-    return found.astype(np.float64) if found.dtype.kind == "f" else found
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def _channels_last(array: NDArray[Any], image: Any) -> NDArray[Any]:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean
-from hookline.record.hub import Extreme, Weighted, belongs
+from hookline.record.history import Extreme, Weighted, belongs
 
 if TYPE_CHECKING:
-    from hookline.record.hub import History, MessageHub
+    from hookline.record.history import History
+    from hookline.record.hub import MessageHub
 
 Method = Literal["mean", "min", "max", "current"]
 METHODS: tuple[Method, ...] = ("mean", "min", "max", "current")
@@ -56,18 +57,18 @@ CURRENT = Rule("*", "current")
 DEFAULT_RULES = (Rule("*loss*"), Rule("*time*"), Rule("*grad_norm*"), CURRENT)
 
 
-def rules_of(given: Iterable[Mapping[str, Any]], who: str) -> tuple[Rule, ...]:
+def rules_of(settings: Iterable[Mapping[str, Any]], who: str) -> tuple[Rule, ...]:
     """Check the rules of a config, and return them followed by the default rules."""
-    return (*(_rule(each, f"{who}: smoothing[{number}]") for number, each in enumerate(given)), *DEFAULT_RULES)
+    return (*(_rule(setting, f"{who}: smoothing[{number}]") for number, setting in enumerate(settings)), *DEFAULT_RULES)
 
 
-def _rule(given: Mapping[str, Any], who: str) -> Rule:
-    if not isinstance(given, Mapping) or not isinstance(given.get("match"), str) or not given["match"]:
-        raise ConfigError(f"{who} must be a mapping with a name pattern as 'match', not {given!r}")
-    for key in given:
+def _rule(setting: Mapping[str, Any], who: str) -> Rule:
+    if not isinstance(setting, Mapping) or not isinstance(setting.get("match"), str) or not setting["match"]:
+        raise ConfigError(f"{who} must be a mapping with a name pattern as 'match', not {setting!r}")
+    for key in setting:
         if key not in KEYS:
             raise ConfigError(f"{who}: unknown key '{key}'; {did_you_mean(str(key), KEYS)}")
-    rule = Rule(**given)
+    rule = Rule(**setting)
     check_choice(f"{who}: method", rule.method, METHODS)
     if isinstance(rule.window_size, str):
         check_choice(f"{who}: window_size", rule.window_size, ("epoch", "global"))
@@ -174,16 +175,16 @@ class Smoothing:
 
     def unused(self) -> list[tuple[int, Rule]]:
         """Return the rules that matched no name, with their positions."""
-        given = self.rules[: -len(DEFAULT_RULES)]
+        chosen = self.rules[: -len(DEFAULT_RULES)]
         return [
             (number, rule)
-            for number, rule in enumerate(given)
+            for number, rule in enumerate(chosen)
             if not any(fnmatchcase(name, rule.match) for name in self._decided)
         ]
 
     def _decide(self, name: str) -> tuple[tuple[str, Rule], ...]:
         """Return the rules for a name: those that add a number, and the first one without a log_name."""
-        found = []
+        shown = []
         for rule in self.rules:
             if fnmatchcase(name, rule.match):
                 if rule.log_name is not None and (other := self._shown_as.setdefault(rule.log_name, name)) != name:
@@ -191,11 +192,11 @@ class Smoothing:
                         f"LoggerHook: smoothing shows both '{other}' and '{name}' as '{rule.log_name}'; give each its "
                         "own log_name"
                     )
-                found.append((rule.log_name or name, rule))
+                shown.append((rule.log_name or name, rule))
                 if rule.log_name is None:
                     break
-        self._decided[name] = tuple(found)
-        long = {str(rule.window_size) for _, rule in found if rule.is_long}
+        self._decided[name] = tuple(shown)
+        long = {str(rule.window_size) for _, rule in shown if rule.is_long}
         if long:
             self._long[name] = long
         return self._decided[name]
@@ -210,12 +211,12 @@ class Smoothing:
         if rule.method == "current":
             return history.current()
         if rule.is_long:
-            found = self._totals[name, str(rule.window_size)].value(rule.method)
+            value = self._totals[name, str(rule.window_size)].value(rule.method)
         else:
-            found = history.statistics(rule.method, rule.window_size if isinstance(rule.window_size, int) else fresh)
+            value = history.statistics(rule.method, rule.window_size if isinstance(rule.window_size, int) else fresh)
         if rule.method in ("min", "max"):
-            return Extreme(found, rule.method)
-        return found if isinstance(found, Weighted) else float(found)
+            return Extreme(value, rule.method)
+        return value if isinstance(value, Weighted) else float(value)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the totals of long windows as plain data."""

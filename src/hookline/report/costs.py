@@ -8,6 +8,7 @@ from typing import Any
 
 from hookline.common.files import regular
 from hookline.common.numbers import is_finite
+from hookline.report.downsample import rounded
 
 NAME = "hooks.json"
 #: The largest file that is read, in bytes.
@@ -64,6 +65,7 @@ def _finite(text: str) -> float | None:
 
 
 def _number(value: Any) -> float | int | None:
-    """Return a finite number unchanged; None for anything else."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and is_finite(value) else None
+    """Return a finite number, with as many digits as a page shows; None for anything else."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not is_finite(value):
+        return None
+    return rounded(value) if isinstance(value, float) else value

@@ -42,11 +42,14 @@ class _NotAMessageError(ValueError):
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Yield the numbers and images of a file. Stop where a record is cut off or damaged: a run may still write it."""
+    """Yield the numbers and images of a file. Stop where a record is cut off, damaged or empty.
+
+    A run may still write it. After a crash of the machine, a file may end with zeros.
+    """
     with open(path, "rb", opener=regular) as file:
         while len(head := file.read(12)) == 12:
             (size,) = struct.unpack_from("<Q", head)
-            if size > LONGEST or len(data := file.read(size)) < size or len(file.read(4)) < 4:
+            if not 0 < size <= LONGEST or len(data := file.read(size)) < size or len(file.read(4)) < 4:
                 return
             try:
                 yield from _events_of(data)

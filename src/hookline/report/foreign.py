@@ -4,7 +4,8 @@
     logs/train/events.out.tfevents.1...   train/loss, ...
     logs/validation/events.out...         validation/loss, ...
 
-If the files are in several folders, the name of the folder comes before the name of a metric.
+If the files of a run are in several folders, the name of the folder comes before the name of a metric. A folder with
+several runs has their folders inside, and no such files itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hookline.common.files import regular
 from hookline.report.event_files import read_events
-from hookline.report.records import Columns, as_record, read_lines, read_table
+from hookline.report.names import STAGES
+from hookline.report.records import MOST_NAMES, Columns, as_record, read_lines, read_table
 
 if TYPE_CHECKING:
     from hookline.report.images import Images
@@ -49,6 +51,24 @@ def find_sources(folder: Path) -> list[Source]:
             if len(found) >= MOST_FILES:
                 break
     return found
+
+
+def find_other_runs(folder: Path) -> list[Path]:
+    """Return the folders of runs of other programs in a folder, which may be one itself.
+
+    A folder with records is a run, and so are the folders inside: `train` and `validation` belong to the run around.
+    """
+    places = set()
+    for path in _files_in(folder):
+        place = path.parent
+        if place not in places and _kind_of(path) is not None:
+            places.add(place)
+    runs = set()
+    for place in places:
+        while place != folder and place.name.lower() in STAGES:
+            place = place.parent
+        runs.add(place)
+    return sorted(run for run in runs if not any(parent in runs for parent in run.parents))
 
 
 def find_own_sources(folder: Path) -> list[Source]:
@@ -118,7 +138,11 @@ def read_sources(sources: list[Source], folder: Path, images: Images, exact: int
         if columns.bad_lines:
             problems.append(f"{columns.bad_lines} lines of the {kind} files in {place} are not records")
         for name, curve in columns.curves.items():
-            together.curves.setdefault(f"{prefix}{name}", curve)
+            if len(together.curves) < MOST_NAMES:
+                together.curves.setdefault(f"{prefix}{name}", curve)
+            else:
+                together.has_more_names = True
+        together.has_more_names = together.has_more_names or columns.has_more_names
         together.steps = max(together.steps, columns.steps)
         together.epochs = max(together.epochs, columns.epochs)
         together.records += columns.records

@@ -10,34 +10,39 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hookline
 from hookline.checkpoint import folders
 from hookline.common.durations import as_duration
 from hookline.common.files import real_path
 from hookline.common.numbers import as_number, as_repr, count
+from hookline.common.version import VERSION
 from hookline.errors import HooklineError
 from hookline.report import costs, plan_picture, story
 from hookline.report.differences import compare
 from hookline.report.downsample import Curve, rounded
 from hookline.report.foreign import find_own_sources, find_sources, read_sources
-from hookline.report.images import Images, read_images
+from hookline.report.images import MOST_BYTES, Images, read_images
 from hookline.report.names import find_loss, place_of
-from hookline.report.records import Columns, read_lines
+from hookline.report.records import MOST_NAMES, Columns, read_lines
 from hookline.report.verdict import judge
 from hookline.rundir import journal, runs
 from hookline.rundir.comparison import find_rule, flatten
 from hookline.rundir.names import RECORDS
 
 #: The number of points of all curves of a page together, and of a single curve at least and at most.
-POINTS, LEAST, MOST = 80_000, 30, 1600
+POINTS, LEAST, MOST = 60_000, 30, 1600
+#: The most marks, warnings and lines of the log of all runs of a page together, and of one run at least.
+MARKS, WARNINGS, LINES, LEAST_TEXTS = 500, 200, 100, 10
 #: The number of losses that are compared one by one, of all runs together and of one run at least.
 EXACT, LEAST_EXACT = 4_000_000, 10_000
 #: The longest text of a config value that a page shows.
 LONGEST = 2000
+#: The warning about a run with too many metrics.
+TOO_MANY = f"there are more than {MOST_NAMES:,} metrics; the others are left out"
 #: The files that only hookline writes.
 OWN_FILES = ("run.log", "plan.txt", "last_checkpoint", costs.NAME, journal.NAME)
 
@@ -47,9 +52,19 @@ def gather(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> dic
     paths = [Path(each).expanduser() for each in (path, *others)]
     if len(paths) == 1:
         return as_page([gather_run(paths[0])])
-    read = [_gather(each, POINTS // len(paths), max(EXACT // len(paths), LEAST_EXACT)) for each in paths]
+    read = [_gather(each, len(paths), max(EXACT // len(paths), LEAST_EXACT)) for each in paths]
     found = [data for data, _ in read]
+    _tell_apart(found)
     return as_page(found, compare(found, [curves for _, curves in read]))
+
+
+def _tell_apart(found: Sequence[dict[str, Any]]) -> None:
+    """Name runs after their paths if they have the same name, as in `a/logs` and `b/logs`."""
+    names = Counter(data["name"] for data in found)
+    base = os.path.commonpath([os.path.abspath(data["path"]) for data in found])
+    for data in found:
+        if names[data["name"]] > 1:
+            data["name"] = Path(os.path.relpath(data["path"], base)).as_posix()
 
 
 def records_size(folder: Path) -> int:
@@ -72,28 +87,33 @@ def as_page(found: Sequence[dict[str, Any]], comparison: dict[str, Any] | None =
         "kind": "report",
         "title": title,
         "made": round(time.time()),
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "runs": list(found),
         "comparison": comparison,
     }
 
 
-def gather_run(folder: Path, points: int = POINTS) -> dict[str, Any]:
-    """Return the data of one run. `points` is the number of points that its curves may have together."""
-    return _gather(folder, points)[0]
+def gather_run(folder: Path) -> dict[str, Any]:
+    """Return the data of one run."""
+    return _gather(folder, 1)[0]
 
 
-def _gather(folder: Path, points: int, exact: int = 0) -> tuple[dict[str, Any], dict[str, Curve]]:
-    """Return the data of one run, and its curves. Curves of losses have their first `exact` values."""
+def _gather(folder: Path, together: int, exact: int = 0) -> tuple[dict[str, Any], dict[str, Curve]]:
+    """Return the data of one run, and its curves. Curves of losses have their first `exact` values.
+
+    The more runs are on a page `together`, the less it shows of each.
+    """
     images = Images()
     columns, kinds, problems = _read_records(folder, images, exact)
     run = runs.Run(folder)
     events, log = journal.read(folder), story.read_log(folder)
     status = story.status_of(folder, events, log) if is_own(folder) else "foreign"
     checkpoints = runs.read_checkpoints(folder)
+    steps = story.steps_of(events, columns, checkpoints)
     spent = costs.read_costs(folder)
+    plan = spent.pop("plan") if spent else None
     config, config_problem = _read_config(run)
-    metrics = metrics_data(columns, points)
+    metrics = metrics_data(columns, POINTS // together)
     data = {
         "id": str(folder),
         "name": _name(folder, config),
@@ -101,20 +121,23 @@ def _gather(folder: Path, points: int, exact: int = 0) -> tuple[dict[str, Any], 
         "sources": kinds,
         "status": status,
         "started": story.started_at(events, log),
-        "steps": max([columns.steps, *(each.step or 0 for each in checkpoints)]),
+        "steps": steps,
         "epochs": columns.epochs,
         "seconds": story.seconds_of(events, log),
         "metrics": metrics,
         "loss": find_loss([each["name"] for each in metrics]),
-        "marks": story.marks_of(events, checkpoints, log, status),
+        "marks": story.marks_of(events, checkpoints, log, status, steps)[-max(MARKS // together, LEAST_TEXTS) :],
         "checkpoints": [_checkpoint_data(each) for each in checkpoints],
         "hooks": spent,
-        "plan": _plan_data(run, spent, without=() if _validates(events, status, metrics) else ("val",)),
-        "images": images.as_data(),
+        "plan": _plan_data(run, plan, without=() if _validates(events, status, metrics) else ("val",)),
+        "images": images.as_data(MOST_BYTES // together),
         "config": [[key, as_text(value)] for key, value in flatten(config)] if config else [],
         "environment": [[key, as_text(value)] for key, value in story.environment_of(events).items()],
-        "warnings": [*story.warnings_of(events, log), *_as_warnings(problems, config_problem, images)],
-        "log": log[-100:],
+        "warnings": [
+            *story.warnings_of(events, log)[-max(WARNINGS // together, LEAST_TEXTS) :],
+            *_as_warnings(problems, config_problem, images),
+        ],
+        "log": [as_text(line) for line in log[-max(LINES // together, LEAST_TEXTS) :]],
     }
     data["verdict"] = judge(data, columns.curves)
     data["summary"] = summarize(data)
@@ -134,10 +157,14 @@ def _read_records(folder: Path, images: Images, exact: int) -> tuple[Columns, li
             problems.append(f"{RECORDS} cannot be read: {error.strerror or error}")
         if columns.bad_lines:
             problems.append(f"{RECORDS}: {columns.bad_lines} lines are not records, from line {columns.first_bad}")
+        if columns.has_more_names:
+            problems.append(TOO_MANY)
         if not read_images(folder, images):
             read_sources([each for each in sources if each.kind == "TensorBoard"], folder, images)
         return columns, ["JSONL"], problems
     columns, problems = read_sources(sources, folder, images, exact)
+    if columns.has_more_names:
+        problems.append(TOO_MANY)
     return columns, list(dict.fromkeys(each.kind for each in sources)), problems
 
 
@@ -208,17 +235,15 @@ def _validates(events: Sequence[Mapping[str, Any]], status: str, metrics: Sequen
     )
 
 
-def _plan_data(run: runs.Run, spent: Mapping[str, Any] | None, without: Collection[str] = ()) -> dict[str, Any] | None:
-    """Return the tree of the plan; None if the run has no plan."""
-    plan = spent["plan"] if spent else None
+def _plan_data(run: runs.Run, plan: Mapping[str, Any] | None, without: Collection[str] = ()) -> dict[str, Any] | None:
+    """Return the tree of the plan, which `plan.txt` has, too; None if the run has no plan."""
     if plan is None:
         try:
             plan = plan_picture.from_text(run.plan)
         except HooklineError:
             return None
     try:
-        by_hook = {each["name"]: each["points"] for each in spent["hooks"]} if spent else {}
-        return plan_picture.draw(plan, by_hook, without)
+        return plan_picture.draw(plan, without)
     except (KeyError, TypeError, AttributeError):  # a file that something else has written
         return None
 

@@ -15,7 +15,7 @@ NAME = "images.jsonl"
 MOST_READ, LONGEST = 64 << 20, 1 << 20
 
 #: The most bytes of images of a page, of one run, and of one name.
-MOST_BYTES, LARGEST = 1_200_000, 400_000
+MOST_BYTES, LARGEST = 800_000, 400_000
 MOST_NAMES, MOST_STEPS = 24, 40
 #: The longest caption, and the largest step: JavaScript has no greater integers.
 LONGEST_CAPTION, LARGEST_STEP = 2000, 1 << 53

@@ -19,8 +19,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import hookline
 from hookline.common.files import regular, replacing, storage_errors
+from hookline.common.version import VERSION
 from hookline.errors import StorageError
 from hookline.report import plan_picture
 
@@ -53,9 +53,40 @@ def make_page(data: Mapping[str, Any], scripts: Sequence[str] = (), connects: bo
         policy="; ".join(policy),
         title=html.escape(f"{data['title']} · hookline"),
         styles="\n".join(f"<style>{each}</style>" for each in styles),
-        data=as_json(data),
+        data=as_json(pack(data)),
         scripts="\n".join(f"<script>{each}</script>" for each in code),
     )
+
+
+def pack(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data in which the parts that runs have in common are numbers: places in a list of them, `shared`.
+
+    These are plans, lines of configs and environments, and the steps of curves. `unpack` in page.js is the opposite.
+    """
+    shared: list[Any] = []
+    places: dict[str, int] = {}
+
+    def share(value: Any) -> int | None:
+        if value is None:
+            return None
+        place = places.setdefault(json.dumps(value), len(shared))
+        if place == len(shared):
+            shared.append(value)
+        return place
+
+    packed = [
+        {
+            **run,
+            "plan": share(run["plan"]),
+            **{name: [share(row) for row in run[name]] for name in ("config", "environment")},
+            "metrics": [
+                {**metric, **{name: share(metric[name]) for name in ("steps", "mean_steps") if name in metric}}
+                for metric in run["metrics"]
+            ],
+        }
+        for run in data["runs"]
+    ]
+    return {**data, "runs": packed, "shared": shared}
 
 
 def plan_page(plan: Mapping[str, Any], name: str) -> str:
@@ -70,7 +101,7 @@ def plan_data(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
         "kind": "plan",
         "title": name,
         "made": round(time.time()),
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "plan": plan_picture.draw(plan),
         "runs": [],
         "comparison": None,

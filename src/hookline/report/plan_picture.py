@@ -1,4 +1,4 @@
-"""The plan as a tree of scopes and points along the loop, each with its hooks in order and what they cost."""
+"""The plan as a tree of scopes and points along the loop, each with its hooks in order."""
 
 from __future__ import annotations
 
@@ -84,49 +84,40 @@ ROW = re.compile(
 LONGEST = 1000
 
 
-def draw(
-    plan: Mapping[str, Any], costs: Mapping[str, Mapping[str, Any]] | None = None, without: Collection[str] = ()
-) -> dict[str, Any]:
-    """Return the tree for the picture of a plan. `costs` has, for each hook, its numbers at each point.
+def draw(plan: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the tree for the picture of a plan.
 
     Points without hooks are part of the tree as well: they are the loop. Points of the user come last. The scopes in
     `without` are left out, because the run has never entered them.
     """
     found = {point["name"]: point["hooks"] for point in plan.get("points", ())}
-    tree = _scope(LOOP, found, costs or {}, without)
+    tree = _scope(LOOP, found, without)
     own = [name for name in found if name not in POINTS and name not in SCOPES]
-    tree["children"] += [_point(name, found, costs or {}) for name in own]
+    tree["children"] += [_point(name, found) for name in own]
     return tree
 
 
-def _scope(
-    node: tuple[Any, ...], found: Mapping[str, Any], costs: Mapping[str, Any], without: Collection[str]
-) -> dict[str, Any]:
+def _scope(node: tuple[Any, ...], found: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
     name, inside = node
     return {
         "scope": name,
         "repeats": REPEATED.get(name, ""),
-        "around": _hooks(f"around_{name}", found, costs),
+        "around": _hooks(f"around_{name}", found),
         "children": [
-            _scope(child, found, costs, without) if isinstance(child, tuple) else _point(child, found, costs)
+            _scope(child, found, without) if isinstance(child, tuple) else _point(child, found)
             for child in inside
             if isinstance(child, str) or child[0] not in without
         ],
     }
 
 
-def _point(name: str, found: Mapping[str, Any], costs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"point": name, "hooks": _hooks(name, found, costs)}
+def _point(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"point": name, "hooks": _hooks(name, found)}
 
 
-def _hooks(name: str, found: Mapping[str, Any], costs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            **{key: str(hook.get(key, "")) for key in ("name", "priority", "every", "why", "where")},
-            "cost": costs.get(hook["name"], {}).get(name),
-        }
-        for hook in found.get(name, ())
-    ]
+def _hooks(name: str, found: Mapping[str, Any]) -> list[dict[str, str]]:
+    keys = ("name", "priority", "every", "why", "where")
+    return [{key: str(hook.get(key, "")) for key in keys} for hook in found.get(name, ())]
 
 
 def from_text(text: str) -> dict[str, Any]:

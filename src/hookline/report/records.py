@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +21,7 @@ from hookline.common.numbers import is_finite
 from hookline.report.downsample import Curve
 from hookline.report.names import place_of
 
-#: This many records are turned into columns at once.
+#: At most this many records are turned into columns at once.
 CHUNK = 4096
 #: The longest line of a file, and the most that is read at once, in bytes.
 LONGEST, MOST_AT_ONCE = 1 << 20, 1 << 24
@@ -32,6 +33,8 @@ POSITIONS = frozenset({*STEPS, "time", "timestamp", "_timestamp", "_runtime", "w
 DEEPEST = 4
 #: Metrics with more names than this are left out: a file with a new name in every line has no curves.
 MOST_NAMES = 5000
+#: The most numbers that wait to be turned into columns.
+MOST_VALUES = 1 << 20
 _NUMBERS = frozenset({int, float, type(None)})
 _LARGEST = 1 << 53
 
@@ -49,12 +52,19 @@ class Columns:
         #: The number of lines that were not records, and the line number of the first one.
         self.bad_lines = 0
         self.first_bad = 0
+        #: True if there were too many names.
+        self.has_more_names = False
         self._chunk: list[dict[str, Any]] = []
+        self._values = 0
 
     def add(self, record: dict[str, Any]) -> None:
         """Add one record: numbers by name, with `step` among them."""
+        if len(record) > 2 * MOST_NAMES:
+            self.has_more_names = True
+            record = {"step": record["step"], **dict(islice(record.items(), 2 * MOST_NAMES))}
         self._chunk.append(record)
-        if len(self._chunk) >= CHUNK:
+        self._values += len(record)
+        if len(self._chunk) >= CHUNK or self._values >= MOST_VALUES:
             self.finish()
 
     def note_bad(self, number: int) -> None:
@@ -64,7 +74,7 @@ class Columns:
 
     def finish(self) -> Columns:
         """Turn the records so far into columns."""
-        chunk, self._chunk = self._chunk, []
+        chunk, self._chunk, self._values = self._chunk, [], 0
         groups: dict[tuple[str, ...], list[int]] = {}
         for row, record in enumerate(chunk):
             groups.setdefault(tuple(record), []).append(row)
@@ -84,6 +94,8 @@ class Columns:
         self.records += count
         self.steps = max(self.steps, int(steps.max()))
         for name, parts in found.items():
+            if name != "epoch" and not self._has_room(name):
+                continue
             rows = np.concatenate([each for each, _ in parts])
             values = np.concatenate([each for _, each in parts])
             if len(parts) > 1:
@@ -91,10 +103,17 @@ class Columns:
                 rows, values = rows[order], values[order]
             if name == "epoch":
                 self.epochs = max(self.epochs, int(np.max(values[np.abs(values) < _LARGEST], initial=0)))
-            elif name not in POSITIONS and (name in self.curves or len(self.curves) < MOST_NAMES):
-                if name not in self.curves:
-                    self.curves[name] = Curve(self._exact if place_of(name).kind == "loss" else 0)
-                self.curves[name].add(steps[rows], values)
+                continue
+            if name not in self.curves:
+                self.curves[name] = Curve(self._exact if place_of(name).kind == "loss" else 0)
+            self.curves[name].add(steps[rows], values)
+
+    def _has_room(self, name: str) -> bool:
+        """Return whether a name becomes a curve: it is a metric, and there are not too many of them."""
+        if name in self.curves or name in POSITIONS:
+            return name in self.curves
+        self.has_more_names = self.has_more_names or len(self.curves) >= MOST_NAMES
+        return len(self.curves) < MOST_NAMES
 
 
 def _as_table(records: list[dict[str, Any]], width: int) -> Any:
@@ -196,11 +215,13 @@ def read_table(path: Path, columns: Columns) -> None:
         sample = file.read(4096)
         file.seek(0)
         delimiter = max(",;\t", key=sample.partition("\n")[0].count)
-        rows = csv.reader(_text_lines(file), delimiter=delimiter)
+        rows = csv.reader(_text_lines(file, delimiter), delimiter=delimiter)
         readable = _readable(rows)
         names = next(readable, [])
+        columns.has_more_names = len(names) > 2 * MOST_NAMES
         for number, row in enumerate(readable, 1):
-            found = {name: _as_cell(cell) for name, cell in zip(names, row, strict=False) if cell.strip()}
+            cells = zip(names[: 2 * MOST_NAMES], row, strict=False)
+            found = {name: _as_cell(cell) for name, cell in cells if cell.strip()}
             record = as_record({name: value for name, value in found.items() if value is not None}, number)
             if record is not None:
                 columns.add(record)
@@ -209,11 +230,14 @@ def read_table(path: Path, columns: Columns) -> None:
     columns.finish()
 
 
-def _text_lines(file: IO[str]) -> Iterator[str]:
-    """Yield the lines of a CSV file without NUL, which the csv module refuses. A line without an end is the last."""
-    for line in iter(partial(file.readline, LONGEST), ""):
+def _text_lines(file: IO[str], delimiter: str) -> Iterator[str]:
+    """Yield the lines of a CSV file without NUL, which the csv module refuses. A line that is too long is cut."""
+    read = partial(file.readline, LONGEST)
+    for line in iter(read, ""):
         if len(line) == LONGEST and not line.endswith("\n"):
-            return
+            while (rest := read()) and not rest.endswith("\n"):
+                pass
+            line = line.rpartition(delimiter)[0] + "\n"  # without the cell that has lost its end
         yield line.replace("\0", "")
 
 

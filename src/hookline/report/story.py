@@ -16,13 +16,12 @@ from hookline.common.files import regular
 from hookline.rundir import states
 
 if TYPE_CHECKING:
+    from hookline.report.records import Columns
     from hookline.rundir.journal import Event
     from hookline.rundir.runs import Checkpoint
 
 #: The most that is read of the end of run.log, in bytes.
 LOG_BYTES = 400_000
-#: The most marks and warnings that a page shows.
-MOST_MARKS, MOST_WARNINGS = 500, 200
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)")
 _RESUMED = re.compile(r"^resumed from .*?: .*?iter(?:ation)?s? (\d+)")
 
@@ -35,6 +34,12 @@ def read_log(folder: Path) -> list[str]:
             return file.read(LOG_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
+
+
+def steps_of(events: Sequence[Mapping[str, Any]], columns: Columns, checkpoints: Sequence[Checkpoint]) -> int:
+    """Return how far a run has come, by the last event of its journal, its records and its checkpoints."""
+    last = int(sessions_of(events)[-1][-1]["step"]) if events else 0
+    return max([last, columns.steps, *(each.step or 0 for each in checkpoints)])
 
 
 def sessions_of(events: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -56,14 +61,16 @@ def status_of(folder: Path, events: list[Event], log: Sequence[str]) -> str:
 
 
 def marks_of(
-    events: Sequence[Mapping[str, Any]], checkpoints: Sequence[Checkpoint], log: Sequence[str], status: str
+    events: Sequence[Mapping[str, Any]], checkpoints: Sequence[Checkpoint], log: Sequence[str], status: str, steps: int
 ) -> list[dict[str, Any]]:
-    """Return the marks of a curve, in the order of the run: a kind, a step and a text each."""
-    marks = list(_marks_in(events, status)) if events else _marks_elsewhere(checkpoints, log)
-    return marks[-MOST_MARKS:]
+    """Return the marks of a curve, in the order of the run: a kind, a step and a text each.
+
+    A run that was killed ends at `steps`, which may be later than its last event.
+    """
+    return list(_marks_in(events, status, steps)) if events else _marks_elsewhere(checkpoints, log)
 
 
-def _marks_in(events: Sequence[Mapping[str, Any]], status: str) -> Any:
+def _marks_in(events: Sequence[Mapping[str, Any]], status: str, steps: int) -> Any:
     sessions = sessions_of(events)
     for number, session in enumerate(sessions):
         for event in session:
@@ -81,8 +88,9 @@ def _marks_in(events: Sequence[Mapping[str, Any]], status: str) -> Any:
                 label = event.get("reason") or event.get("text") or event.get("name") or ""
                 yield _mark("failure" if kind == "failure" else "stop", step, f"{kind}: {label}"[:300])
         ended = any(event["kind"] in ("end", "failure") for event in session)
-        if not ended and (number < len(sessions) - 1 or status == "killed"):
-            yield _mark("kill", int(session[-1]["step"]), "killed")
+        last = number == len(sessions) - 1
+        if not ended and (not last or status == "killed"):
+            yield _mark("kill", steps if last else int(session[-1]["step"]), "killed")
 
 
 def _marks_elsewhere(checkpoints: Sequence[Checkpoint], log: Sequence[str]) -> list[dict[str, Any]]:
@@ -117,7 +125,7 @@ def warnings_of(events: Sequence[Mapping[str, Any]], log: Sequence[str]) -> list
                 found.append({"kind": "warning", "step": None, "text": text.removeprefix("warning: ")})
             elif text.startswith("ended: "):
                 found.append({"kind": "failure", "step": None, "text": text.removeprefix("ended: ")})
-    return found[-MOST_WARNINGS:]
+    return found
 
 
 def seconds_of(events: Sequence[Mapping[str, Any]], log: Sequence[str]) -> float | None:

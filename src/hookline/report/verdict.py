@@ -30,6 +30,8 @@ GROWTH, LEAST_BYTES, LEAST_TENSORS = 1.3, 64 << 20, 4 << 20
 HIGH, ABOVE_NOISE, WINDOW = 2.0, 10.0, 20
 #: A spike takes back at least this share of what the loss has fallen since the start.
 LOST_PROGRESS = 0.25
+#: Of the text of a failure, the first line is shown, and this many from its end: the hook, its file and line.
+LAST_LINES = 3
 #: The weight of a finding whose numbers are beyond all measure.
 HEAVIEST = 1e6
 
@@ -73,24 +75,25 @@ def _checked(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> list[str]:
 
 def judge_end(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding | None:
     """Find a run that failed or was killed."""
-    step = f"{data['steps']:,}"
     if data["status"] == "killed":
         kills = sum(mark["kind"] == "kill" for mark in data["marks"])
         in_total = f" It was killed {kills} times in total." if kills > 1 else ""
         return Finding(
             "killed",
-            f"The run was killed at step {step}.",
+            f"The run was killed at step {data['steps']:,}.",
             [f"Its process is gone, and events.jsonl records no end.{in_total}"],
             "Continue it with: hookline train CONFIG --resume. If it happens again, look for a lack of memory.",
             11.0,
         )
     if data["status"] != "failed":
         return None
-    failures = [each["text"] for each in data["warnings"] if each["kind"] == "failure"]
+    failure = next((each for each in reversed(data["warnings"]) if each["kind"] == "failure"), None)
+    step = failure["step"] if failure and failure["step"] is not None else data["steps"]
+    lines = failure["text"].splitlines() if failure else []
     return Finding(
         "failed",
-        f"The run failed at step {step}.",
-        [failures[-1].splitlines()[0]] if failures and failures[-1] else ["run.log has the reason."],
+        f"The run failed at step {step:,}.",
+        [lines[0], *lines[1:][-LAST_LINES:]] if lines else ["run.log has the reason."],
         "Fix the cause, and continue with: hookline train CONFIG --resume",
         11.0,
     )
@@ -115,28 +118,41 @@ def judge_hooks(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding
     """Find the hook that takes the most time, if that is too much."""
     costs = data["hooks"] or {}
     total = _number(costs.get("seconds"))
-    hooks = [each for each in costs.get("hooks", ()) if isinstance(each, dict) and _number(each.get("seconds"))]
-    if not hooks or not total:
+    hooks = {str(each.get("name")): _repeated(each) for each in costs.get("hooks", ()) if isinstance(each, dict)}
+    spent = {name: sum(map(_seconds, points.values())) for name, points in hooks.items()}
+    slow = max(spent, key=spent.__getitem__, default="")
+    seconds = spent.get(slow, 0.0)
+    if not total or seconds / total < SLOW_HOOK or seconds < LEAST_SECONDS:
         return None
-    slow = max(hooks, key=lambda each: _number(each["seconds"]))
-    seconds = _number(slow["seconds"])
-    if seconds / total < SLOW_HOOK or seconds < LEAST_SECONDS:
-        return None
-    points = {str(name): each for name, each in dict(slow.get("points") or {}).items() if isinstance(each, dict)}
-    where = max(points, key=lambda name: _number(points[name].get("seconds")), default="")
-    numbers = points.get(where, {})
-    evidence = f"{as_duration(seconds)} of {as_duration(total)} in total"
-    if where:
-        mean, longest = _number(numbers.get("mean")), _number(numbers.get("longest"))
-        evidence += f", mostly at {where}: {mean * 1e3:.3g} ms per call, {longest * 1e3:.3g} ms at most"
+    where, numbers = max(hooks[slow].items(), key=lambda item: _seconds(item[1]))
+    mean, longest = _number(numbers.get("mean")), _number(numbers.get("longest"))
     return Finding(
         "hook",
-        f"The hook {slow.get('name')} takes {seconds / total:.0%} of the time.",
-        [f"{evidence}."],
-        f"Let {slow.get('name')} run less often (its interval, or @every), or make it cheaper. A budget warns early: "
-        "budget: 5%.",
+        f"The hook {slow} takes {seconds / total:.0%} of the time.",
+        [
+            f"{as_duration(seconds)} of {as_duration(total)} in total, mostly at {where}: {mean * 1e3:.3g} ms per "
+            f"call, {longest * 1e3:.3g} ms at most."
+        ],
+        f"Let {slow} run less often (its interval, or @every), or make it cheaper. A budget warns early: budget: 5%.",
         seconds / total,
     )
+
+
+def _repeated(hook: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the costs of a hook at each point where more than one call was measured.
+
+    Work that is done once, such as an import, cannot be done less often. One measured call shows nothing about others.
+    """
+    points = hook.get("points")
+    return {
+        str(name): each
+        for name, each in (points.items() if isinstance(points, dict) else ())
+        if isinstance(each, dict) and _number(each.get("measured", each.get("calls"))) > 1
+    }
+
+
+def _seconds(cost: Mapping[str, Any]) -> float:
+    return _number(cost.get("seconds"))
 
 
 def judge_saves(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding | None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
     from hookline.resume.report import Resumption
+    from hookline.run.keep import Keep
 
-#: The beginning of the message about a schedule that cannot be stretched any more.
+#: The beginning of the message about a schedule that can no longer be stretched.
 AT_END = "the curve is at its end"
 
 #: The options of a parameter group that belong to its learning rate.
@@ -61,7 +62,7 @@ def refuse_undecided(runner: Run, found: Resumption, checkpoint: Mapping[str, An
     why = f" ({', '.join(length)})" if length else ""
     stretched = f" not possible: {blocked[0]}" if blocked else _describe_all(undecided, runner, found, checkpoint)
     raise ConfigError(
-        f"{found.path}: the length of training has changed{why}, and so has that of a schedule with the length 'auto'; "
+        f"{found.path}: the length of training has changed{why}, and so has the length of a schedule with 'auto'; "
         "decide how the learning rate continues:\n  "
         + "\n  ".join(each.line(found.hint).partition(": undecided")[0] for each in undecided)
         + f"\n  {old}  to continue the old curve, which keeps its length{so}"
@@ -120,7 +121,7 @@ def _is_over(runner: Run, checkpoint: Mapping[str, Any], name: str, index: int, 
 
 
 def _after_end(runner: Run, found: Resumption) -> str:
-    """Return what the rate does after the end of the old curves, if this run goes on there, as a part of a line."""
+    """Describe the rate after the end of the old curves, if this run reaches it, as a part of a line."""
     texts = [
         after_end(retiming.find(scheduled.scheduler, key)[0])
         for _, _, scheduled, lengths in _stretched(runner, found)
@@ -200,8 +201,8 @@ class Originals:
         )
 
 
-def apply(runner: Run, found: Resumption, before: Originals) -> None:
-    """Put the choices into effect that differ from what was loaded, and remember what the run does from now on."""
+def apply(runner: Run, found: Resumption, before: Originals, keep: Keep) -> None:
+    """Apply the user's choices that differ from the loaded state, and remember them for later resumes."""
     old, asked = found.then.get("asked", {}), copy.deepcopy(dict(found.now["asked"]))
     loop = runner.train_loop
     for key in ("max_epochs", "max_iters"):
@@ -220,12 +221,12 @@ def apply(runner: Run, found: Resumption, before: Originals) -> None:
             _use_options(optim, before.groups[name], old["options"].get(name, ()), asked["options"][name])
         elif name in old.get("options", {}):
             asked["options"][name] = old["options"][name]
-    _apply_schedules(runner, found, before, asked)
+    _apply_schedules(runner, found, before, asked, keep)
     runner.asked = asked
 
 
-def _apply_schedules(runner: Run, found: Resumption, before: Originals, asked: dict[str, Any]) -> None:
-    wins, as_long = found.winner("schedule") == "config", keeps_length(found.then, found.now, runner.keep)
+def _apply_schedules(runner: Run, found: Resumption, before: Originals, asked: dict[str, Any], keep: Keep) -> None:
+    wins, as_long = found.winner("schedule") == "config", keeps_length(found.then, found.now, keep)
     for name, index, scheduled, a, b in _schedules(runner, found):
         changed, auto = changed_schedule(a, b)
         if wins:
@@ -260,7 +261,7 @@ def _use_rates(optim: Optim, own: list[dict[str, Any]]) -> None:
             if hasattr(each, "base_lrs"):
                 rates = [_copied(group.get("initial_lr", group["lr"])) for group in optim.optimizer.param_groups]
                 each.base_lrs = [*rates, *each.base_lrs[rest:]]
-            if hasattr(each, "rates"):  # those of a Warmup, without its factor
+            if hasattr(each, "rates"):  # the rates of a Warmup, without its factor
                 rates = [rate * (factor or 1.0) for rate, factor in zip(each.rates, factors, strict=False)]
                 each.rates = [*rates, *each.rates[rest:]]
             if hasattr(each, "_last_lr"):

@@ -92,7 +92,7 @@ def compare(
     ends: bool = False,
     dtypes: Iterable[Converted] = (),
 ) -> list[Difference]:
-    """Return all differences between the `meta` of a checkpoint and that of this run, in the order of the docs.
+    """Return all differences between the `meta` of a checkpoint and this run's `meta`, in the order of the docs.
 
     `mid_epoch` is true if the checkpoint is inside an epoch, and `ends` if this run has nothing left to train.
     `dtypes` are the weights that are converted. A fact that one side does not know is not compared.
@@ -167,7 +167,7 @@ def _schedules(then: Facts, now: Facts, keep: Keep, ends: bool) -> Iterator[Diff
 
 
 def changed_schedule(a: Facts, b: Facts) -> tuple[dict[str, tuple[Any, Any]], dict[str, tuple[Any, Any]]]:
-    """Return the parameters of a schedule that differ, and those of them whose new value is `auto`."""
+    """Return the changed parameters of a schedule, and the ones whose new value is `auto`."""
     then, now = {**_mapping(a.get("values")), **auto_of(a)}, dict(_mapping(b.get("values")))
     auto = {**{key: then[key] for key in auto_of(b) if key in then}, **auto_of(a)}
     lengths = {key: (auto[key], value) for key, value in auto_of(b).items() if key in auto and auto[key] != value}
@@ -183,7 +183,7 @@ def auto_of(schedule: Facts) -> dict[str, int]:
 
 
 def changed_lengths(changed: Mapping[str, tuple[Any, Any]], schedule: Facts) -> dict[str, tuple[int, int]]:
-    """Return those of the parameters that differ which are the length of a curve."""
+    """Return the changed parameters that set the length of a curve."""
     return {
         key: pair
         for key, pair in changed.items()

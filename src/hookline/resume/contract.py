@@ -27,18 +27,24 @@ from hookline.state import snapshot
 if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.resume.report import Resumption
+    from hookline.run.keep import Choices
     from hookline.state.host import Host
 
 log = logging.getLogger("hookline")
 
 
 class Contract:
-    """What a checkpoint means for a host."""
+    """Finds, compares and loads the checkpoint of a host."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, choices: Choices) -> None:
         self._host = host
+        #: What the user chose for the start of the run.
+        self.choices = choices
         #: What differed when the run was resumed; None if it was not.
         self.resumption: Resumption | None = None
+
+    def begin_again(self) -> None:
+        """Forget what an earlier training of this host has left, when the next one begins."""
 
     def check(self, checkpoint: dict[str, Any], path: Path) -> None:
         """Refuse a checkpoint that does not fit this run, before anything is loaded."""
@@ -54,7 +60,7 @@ class Contract:
 
     def compare(self, checkpoint: Mapping[str, Any], path: Path) -> Resumption:
         """Return what differs between the checkpoint and this run."""
-        return report.compare_with(self._host, checkpoint, path)
+        return report.compare_with(self._host, checkpoint, path, self.choices)
 
     def apply(self) -> None:
         """Apply the user's choices that differ from the loaded state."""
@@ -89,8 +95,8 @@ class Contract:
 class RunContract(Contract):
     """The contract of a Runner: the user's choices win where `keep` says so."""
 
-    def __init__(self, runner: Run) -> None:
-        super().__init__(runner)
+    def __init__(self, runner: Run, choices: Choices) -> None:
+        super().__init__(runner, choices)
         self._runner = runner
         self._originals: apply.Originals | None = None
         #: The hooks that have another name in the checkpoint, with the name that they have here.
@@ -100,7 +106,7 @@ class RunContract(Contract):
         """Find the hooks of the checkpoint, and compute with as many threads, if this was left to hookline."""
         meta = checkpoint.get("meta")
         self._runner.acceleration.continue_from(meta if isinstance(meta, Mapping) else {})
-        self._moved = facts.follow_parameters(checkpoint, self._runner.asked_by_now().get("hooks", {}))
+        self._moved = facts.follow_parameters(checkpoint, self._runner.asked.get("hooks", {}))
 
     def check(self, checkpoint: dict[str, Any], path: Path) -> None:
         """Also refuse to resume if the user has to decide how a schedule continues."""
@@ -116,9 +122,9 @@ class RunContract(Contract):
             runner,
             checkpoint,
             path,
+            self.choices,
             older=lambda: report.older_facts(runner.optims, checkpoint),
             is_over=lambda epoch, done: runner.train_loop.is_over(Position(epoch, done)),
-            seed_is_chosen=runner.seed_is_chosen,
         )
         why = "the order of the hooks has changed, and each state follows the parameters of its hook"
         found.differences += [
@@ -131,7 +137,7 @@ class RunContract(Contract):
         """Use the values of the config where they win."""
         assert self._originals is not None, "the differences were decided before"
         assert self.resumption is not None, "they were compared before"
-        apply.apply(self._runner, self.resumption, self._originals)
+        apply.apply(self._runner, self.resumption, self._originals, self.choices.keep)
         self._originals = None
 
     def tell_position(self, checkpoint: Mapping[str, Any]) -> None:
@@ -139,14 +145,14 @@ class RunContract(Contract):
         runner, position = self._runner, self._runner.position
         where = f"epoch {position.epoch}, iteration {position.iter}"
         runner.terminal.say(f"resumed from {escaped(runner.saving.last_path)}: {where}")
-        if not runner.seed_is_chosen:
+        if not self.choices.seed_is_chosen:
             runner.seed = runner.training.seed = runner.evaluation.seed = checkpoint["meta"].get("seed", runner.seed)
 
     def base_weights(self) -> Path | None:
         """Return the file of `load_from`: the config's, if another checkpoint is loaded on top of it."""
-        runner = self._runner
-        chosen = (runner.config or {}).get("load_from") if not runner.resume else runner.load_from
-        return Path(chosen) if chosen is not None and (runner.resume or str(chosen) != str(runner.load_from)) else None
+        resume, given = self.choices.resume, self.choices.load_from
+        chosen = (self._runner.config or {}).get("load_from") if not resume else given
+        return Path(chosen) if chosen is not None and (resume or str(chosen) != str(given)) else None
 
     def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
         """Load the weights of a checkpoint that fit the model. For an evaluation, the whole model must fit."""

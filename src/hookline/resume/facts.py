@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.checks import is_finite
-from hookline.plan.hook import Hook
-from hookline.state.host import CustomPart
+from hookline.plan.hook import BaseHook
+from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
-    from hookline.plan.plan import Entry
+    from hookline.plan.entry import Entry
 
 #: The options of a parameter group that are no choice of the user, or that schedulers change.
 NOT_OPTIONS = ("params", "lr", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "name")
@@ -48,7 +48,7 @@ def asked(runner: Run) -> dict[str, Any]:
         "clip": {name: None if optim.clip is None else str(optim.clip) for name, optim in runner.optims.items()},
         "schedules": {name: [schedule_of(each) for each in optim.schedulers] for name, optim in runner.optims.items()},
         "hooks": {entry.name: parameters_of(entry) for entry in runner.plan},
-        "parts": [name for name, part in runner.parts.items() if isinstance(part, CustomPart)],
+        "parts": [name for name, part in runner.contents.parts.items() if isinstance(part, CustomPart)],
     }
 
 
@@ -91,7 +91,7 @@ def _values_of(scheduler: LRScheduler, prefix: str = "") -> dict[str, Any]:
 
 def parameters_of(entry: Entry) -> dict[str, Any]:
     """Return the plain parameters of a hook: those that it was built with, or else its attributes of these names."""
-    if not isinstance(entry.hook, Hook):
+    if not isinstance(entry.hook, BaseHook):
         return {}
     kind: Any = type(entry.hook)
     known = _parameters(kind)

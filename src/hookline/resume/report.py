@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.checkpoint.compatibility import converted
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.files import storage_errors, write_text
@@ -27,13 +26,15 @@ from hookline.resume.compare import Difference, compare
 from hookline.resume.facts import initial_rates
 from hookline.state import snapshot
 from hookline.state.module_flags import MODULES, ModulesPart
+from hookline.state.parts import ModelPart
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.optim.optims import Optims
     from hookline.optim.scheduled import Scheduled
     from hookline.resume.start import Start
-    from hookline.state.host import Host
+    from hookline.run.keep import Choices, Keep
+    from hookline.state.host import Host, Verb
 
 #: The file in the folder of a run with what differed at its last resume.
 RECORD = "resume.json"
@@ -49,7 +50,7 @@ class Resumption:
     differences: list[Difference]
     #: The choices of the user that change nothing, with the reason.
     unused: list[str]
-    #: The facts of the checkpoint, and those of this run before anything was loaded.
+    #: The facts of the checkpoint, and this run's facts before anything was loaded.
     then: Mapping[str, Any] = field(repr=False)
     now: Mapping[str, Any] = field(repr=False)
     #: The hint how to make a choice: `--keep lr=config`.
@@ -95,9 +96,9 @@ def compare_with(
     host: Host,
     checkpoint: Mapping[str, Any],
     path: Path,
+    choices: Choices,
     older: Callable[[], dict[str, Any]] = dict,
     is_over: Callable[[int, int], bool] = lambda epoch, done: False,
-    seed_is_chosen: bool = True,
 ) -> Resumption:
     """Compare a checkpoint with a run, before anything is loaded.
 
@@ -109,27 +110,34 @@ def compare_with(
     then = {**meta, "states": checkpoint.get("hooks"), "modules": checkpoint.get(MODULES)}
     if "asked" not in meta:
         then |= older()
-    now = host.facts()
-    if isinstance(part := host.parts.get(MODULES), ModulesPart):
+    now, parts = host.contents.facts(), host.contents.parts
+    if isinstance(part := parts.get(MODULES), ModulesPart):
         now["built"] = part.built
-    weights = host.parts.get("state_dict")
-    dtypes = converted(weights.state_dict(), checkpoint["state_dict"]) if weights is not None else ()
-    if not seed_is_chosen:
+    weights = parts.get("state_dict")
+    dtypes = weights.converted if isinstance(weights, ModelPart) else ()
+    if not choices.seed_is_chosen:
         then["seed"] = now.get("seed")
     epoch, done = position.get("epoch", 0), position.get("iter", 0)
     ends = is_over(epoch, done)
-    differences = compare(then, now, host.keep, mid_epoch=bool(position.get("batch")), ends=ends, dtypes=dtypes)
+    differences = compare(then, now, choices.keep, mid_epoch=bool(position.get("batch")), ends=ends, dtypes=dtypes)
     return Resumption(
-        path, epoch, done, differences, list(_unused(host, differences)), then, now, by_command=bool(host.command)
+        path,
+        epoch,
+        done,
+        differences,
+        list(_unused(choices.keep, differences)),
+        then,
+        now,
+        by_command=bool(host.hints.command),
     )
 
 
-def preview(runner: Run, start: Start, decided: bool) -> Resumption | None:
+def preview(runner: Run, start: Start, prepare: Callable[[Verb], None], decided: bool) -> Resumption | None:
     """Compare this run with the checkpoint that it would resume, without loading or writing anything."""
-    if not runner.resume:
+    if not start.contract.choices.resume:
         raise ConfigError("preview_resume needs a resume: Runner(..., resume=True)")
     with rng.preserved():
-        runner.begin_session("train")
+        prepare("train")
     source = start.find_source("train")
     if source is None:
         return None
@@ -140,8 +148,8 @@ def preview(runner: Run, start: Start, decided: bool) -> Resumption | None:
     return found
 
 
-def _unused(host: Host, differences: list[Difference]) -> Iterator[str]:
-    keep, differing = host.keep, {each.key for each in differences if each.choices}
+def _unused(keep: Keep, differences: list[Difference]) -> Iterator[str]:
+    differing = {each.key for each in differences if each.choices}
     if keep.everywhere is not None and not differing:
         yield f"keep {keep.everywhere} has no effect: nothing differs for which there is a choice"
     for key, side in keep.by_key.items():

@@ -76,30 +76,30 @@ class Start:
 
     def find_source(self, verb: str) -> Source | None:
         """Read the checkpoint that this run starts from; None if it starts from scratch or was already started."""
-        host = self._host
+        host, choices = self._host, self.contract.choices
         if self._loading.started or (self._loaded and verb != "train"):
             return None
         path: Path | None = None
-        if host.resume is True:
+        if choices.resume is True:
             path = store.newest_intact(
                 host.folders, lambda text: log.warning("skipped: %s", text), host.checkpoint_names
             )
             if path is None:
-                keep = f"; keep {', '.join(host.keep.words)} has no effect" if host.keep else ""
+                keep = f"; keep {', '.join(choices.keep.words)} has no effect" if choices.keep else ""
                 host.terminal.say(f"there is no checkpoint in {host.work_dir} yet: starting from scratch{keep}")
-        elif host.resume:
-            path = Path(host.resume)
+        elif choices.resume:
+            path = Path(choices.resume)
         if path is not None:
             return self.read_source((path, "resume" if verb == "train" else "weights"))
-        if host.load_from is not None:
-            return self.read_source((Path(host.load_from), "load_from"))
+        if choices.load_from is not None:
+            return self.read_source((Path(choices.load_from), "load_from"))
         return None
 
     def read_source(self, found: tuple[Path, SourceKind] | None) -> Source | None:
         """Read the checkpoint that this run starts from, as `find_source` found it in the main process."""
         if found is None:
             return None
-        host, (path, kind) = self._host, found
+        host, choices, (path, kind) = self._host, self.contract.choices, found
         if kind != "load_from":
             if folders.exists(path) and seal.read_note(path) is None:
                 raise StorageError(
@@ -107,7 +107,7 @@ class Start:
                     "load_from without resume"
                 )
             # With `resume=True`, it was verified just now.
-            checkpoint = host.strategy.read_checkpoint(path, sealed=True, verified=host.resume is True)
+            checkpoint = host.strategy.read_checkpoint(path, sealed=True, verified=choices.resume is True)
             if kind == "resume":
                 _refuse_half_step(path, checkpoint)
             return Source(path, checkpoint, kind)
@@ -136,7 +136,7 @@ class Start:
         if is_new and host.running == "train" and leaves_out:
             if source is not None and source.kind == "resume":
                 self._load_base()
-            host.saving.built = frozen.FrozenRest(host.parts["state_dict"].state_dict())
+            host.saving.built = frozen.FrozenRest(host.contents.parts["state_dict"].state_dict())
         if source is not None and source.kind != "load_from":
             self._load(source)
 
@@ -161,7 +161,10 @@ class Start:
                 "--out whole.pth"
             )
         self._load_base()
-        own, trains = host.parts["state_dict"].state_dict(), source.kind == "load_from" and host.running == "train"
+        own, trains = (
+            host.contents.parts["state_dict"].state_dict(),
+            source.kind == "load_from" and host.running == "train",
+        )
         wrong = frozen.complete(source.checkpoint, own, source.path, tolerant=trains)
         if wrong:
             host.terminal.say(
@@ -210,12 +213,12 @@ class Start:
     def _move_to_checkpoint(self, source: Source) -> None:
         """Move to the position of the checkpoint to evaluate: its results belong to that iteration of that run."""
         position, host = source.checkpoint.get("position"), self._host
-        part = host.parts.get("position")
+        part = host.contents.parts.get("position")
         if isinstance(position, dict) and not (part is not None and part.malformed(position)):
             self._position_before = host.position.state_dict()
             host.position.load_state_dict(position)
         if source.is_inside(host.folders):
-            host.rejoin_records(source.checkpoint.get("writers", {}))
+            host.records.rejoin(source.checkpoint.get("writers", {}))
 
     def move_back(self) -> None:
         """Return to the position before a checkpoint was evaluated, so that training starts from there."""
@@ -230,7 +233,7 @@ class Start:
         with storage_errors(host.work_dir, "used", inside=True):
             files = {folder: archive.later_checkpoints(folder, note) for folder in host.folders}
             # The later part of these records is about to be removed.
-            copies = {folder: [folder / name for name in host.records_cut_back()] for folder in files}
+            copies = {folder: [folder / name for name in host.records.files_cut_back()] for folder in files}
             for folder, old in moves.move_all(files, self.origin_of, copies).items():
                 if real_path(path).parent == real_path(folder):
                     store.point_to(path, path.parent, seal.digest(path), note.step)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, cast, get_args
 
 from hookline.errors import ConfigError, did_you_mean
@@ -73,6 +74,20 @@ class Keep:
         """Return the choices as they are written: `config`, `lr=config`."""
         own = [f"{key}={side}" for key, side in self.by_key.items()]
         return own if self.everywhere is None else [self.everywhere, *own]
+
+
+@dataclass
+class Choices:
+    """What the user chose for the start of a run."""
+
+    #: True resumes from the newest intact checkpoint of the folder. A path resumes from that checkpoint.
+    resume: bool | str | Path = False
+    #: The checkpoint whose weights training starts with.
+    load_from: str | Path | None = None
+    #: Who wins where a checkpoint and this run differ.
+    keep: Keep = field(default_factory=Keep)
+    #: False if the seed was drawn. A resumed run then takes the seed of its checkpoint.
+    seed_is_chosen: bool = True
 
 
 def parse_keep(given: str | Mapping[str, str] | Iterable[str] | Keep | None, who: str = "keep") -> Keep:

@@ -44,7 +44,7 @@ class Span:
         self._start = (0, 0)
 
     def start_at(self, position: Position) -> None:
-        """Note the counters at which training begins, which are those of the checkpoint in a resumed run."""
+        """Note the counters at which training begins: in a resumed run, the counters of the checkpoint."""
         self._first, self._start = position, (position.epoch, position.iter)
 
     def end(self) -> None:
@@ -66,3 +66,23 @@ class Span:
         if self._first is None:
             return 0, 0
         return position.epoch - self._start[0], position.iter - self._start[1]
+
+
+class Current:
+    """The current batch, and what ends with it."""
+
+    __slots__ = ("batch", "ends_epoch", "ends_window", "weight")
+
+    def __init__(self) -> None:
+        #: The batch, on the device of the run. A `before_..._iter` may replace it.
+        self.batch: Any = None
+        self.begin_pass()
+
+    def begin_pass(self) -> None:
+        """Begin a pass over the data: nothing is known yet about its end."""
+        #: True if the batch is the last one of its pass.
+        self.ends_epoch = False
+        #: True if an accumulation window has to end with the batch.
+        self.ends_window = False
+        #: The samples of the batch relative to a usual one; None if every process has a usual one.
+        self.weight: float | None = None

@@ -41,7 +41,7 @@ def signals_as_requests(requests: Requests, notify: Callable[[str], None]) -> It
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif came:
-            if time.monotonic() - came[0] > SAME:  # a launcher may pass on a Ctrl-C that this process got by itself
+            if time.monotonic() - came[0] > SAME:  # a launcher may pass on a Ctrl-C that this process also got
                 raise ending(number)
         else:
             notify("Finishing the step and saving. Press Ctrl-C again to quit immediately.")

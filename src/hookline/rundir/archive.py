@@ -12,11 +12,12 @@ from hookline.checkpoint import folders
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
 from hookline.common.files import PARTIAL, refuse_other_kinds
-from hookline.errors import ConfigError, HookError, StorageError, blame
+from hookline.errors import StorageError, blame
 from hookline.rundir import control, journal, moves
 from hookline.writers import built_in_files
 
 if TYPE_CHECKING:
+    from hookline.run.position import Position
     from hookline.screen.terminal import Terminal
 
 # The files of a run, apart from its checkpoints and the files of its writers. All other files in the folder belong to
@@ -66,8 +67,8 @@ def later_checkpoints(folder: Path, than: Note) -> list[Path]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that runs have saved in a folder; other `.pth` files belong to the user."""
-    found = filter(folders.exists, folders.find_all(folder))
-    return sorted(path for path in found if NAMES.fullmatch(path.name) or read_note(path) is not None)
+    paths = filter(folders.exists, folders.find_all(folder))
+    return sorted(path for path in paths if NAMES.fullmatch(path.name) or read_note(path) is not None)
 
 
 class RunProgress(Protocol):
@@ -75,11 +76,7 @@ class RunProgress(Protocol):
 
     terminal: Terminal
     saving: Any
-    attempt: str
-
-    @property
-    def iter(self) -> int:
-        """Return the number of finished iterations."""
+    position: Position
 
 
 def restore_archived(
@@ -94,10 +91,9 @@ def restore_archived(
 
     It has the signature of an exit callback of `contextlib.ExitStack`.
     """
-    if not isinstance(error, Exception) or runner.iter or runner.saving.saved_at >= 0:
+    if not isinstance(error, Exception) or runner.position.iter or runner.saving.saved_at >= 0:
         return
-    before_training = not runner.attempt and not isinstance(error, StorageError)
-    if not (before_training or isinstance(error, (ConfigError, HookError))):
+    if isinstance(error, StorageError):  # then the files cannot be moved, either
         return
     try:
         moves.move_all_back(archives, origin_of)

@@ -38,18 +38,18 @@ def choose(run: Run, metric: str = "", last: bool = False) -> Choice:
     If the run has best checkpoints for several metrics, `metric` chooses one. Without it, it is the first one that
     `save_best` names.
     """
-    found = [*run.checkpoints, *(each for folder in _more_folders(run) for each in read_checkpoints(folder))]
-    found = [each for each in found if not PUBLISHED.search(each.path.name)]
-    if not found:
+    checkpoints = [*run.checkpoints, *(each for folder in _more_folders(run) for each in read_checkpoints(folder))]
+    checkpoints = [each for each in checkpoints if not PUBLISHED.search(each.path.name)]
+    if not checkpoints:
         raise StorageError(f"{run.path} has no checkpoint yet")
     best: dict[str, list[Checkpoint]] = {}
-    for checkpoint in found:
+    for checkpoint in checkpoints:
         if checkpoint.is_best:  # the metric is unknown if the names have a template
             best.setdefault(checkpoint.metric or "", []).append(checkpoint)
     if metric and safe_file_name(metric) not in best:
         raise ConfigError(f"{run.path} has no best checkpoint for '{metric}'; {did_you_mean(metric, best)}")
     if last or not best:
-        newest = _newest_intact(run, found)
+        newest = _newest_intact(run, checkpoints)
         why = "the last checkpoint" if last else "the last checkpoint, because the run saved no best one (save_best)"
         return Choice(newest.path, why)
     label = safe_file_name(metric) if metric else _first_of(run, list(best))
@@ -66,11 +66,13 @@ def last_regular(newest: Path) -> Path | None:
 
     The newest one is often the best: the validation of an epoch comes after its regular save.
     """
-    found = [each for each in read_checkpoints(newest.parent) if not PUBLISHED.search(each.path.name)]
-    names = {each.path.name: each for each in found}
+    checkpoints = [
+        checkpoint for checkpoint in read_checkpoints(newest.parent) if not PUBLISHED.search(checkpoint.path.name)
+    ]
+    names = {checkpoint.path.name: checkpoint for checkpoint in checkpoints}
     if newest.name not in names or not names[newest.name].is_best:
         return newest
-    return next((each.path for each in reversed(found) if not each.is_best), None)
+    return next((checkpoint.path for checkpoint in reversed(checkpoints) if not checkpoint.is_best), None)
 
 
 def _best_of(run: Run, label: str, candidates: Sequence[Checkpoint]) -> tuple[Checkpoint, str]:
@@ -78,7 +80,7 @@ def _best_of(run: Run, label: str, candidates: Sequence[Checkpoint]) -> tuple[Ch
 
     Without records or a rule for the metric, it is the newest one: it was better than an earlier one when it was saved.
     """
-    name = next((each for each in run.metrics.names if each == f"val/{label}" or _label(each) == label), None)
+    name = next((metric for metric in run.metrics.names if metric == f"val/{label}" or _label(metric) == label), None)
     rule = _rule_of(run, label, name)
     values = {}
     for number, checkpoint in enumerate(candidates):
@@ -113,7 +115,7 @@ def _rule_of(run: Run, label: str, name: str | None) -> str | None:
     if isinstance(rule, str):
         return rule
     if isinstance(rule, list) and isinstance(names, list) and len(rule) == len(names):
-        by_label = {safe_file_name(str(each)): str(given) for each, given in zip(names, rule, strict=True)}
+        by_label = {safe_file_name(str(metric)): str(direction) for metric, direction in zip(names, rule, strict=True)}
         return by_label.get(label)
     return infer_rule(name or label, settings.get("greater_keys"), settings.get("less_keys"))
 
@@ -121,15 +123,15 @@ def _rule_of(run: Run, label: str, name: str | None) -> str | None:
 def _first_of(run: Run, labels: Sequence[str]) -> str:
     """Return the metric that `save_best` names first, of those that have a checkpoint."""
     names = _settings(run).get("save_best")
-    named = [safe_file_name(str(each)) for each in (names if isinstance(names, list) else [names])]
+    named = [safe_file_name(str(metric)) for metric in (names if isinstance(names, list) else [names])]
     return next((label for label in named if label in labels), labels[0])
 
 
 def _settings(run: Run) -> dict[str, Any]:
     """Return the parameters of CheckpointHook in the config of the run, as far as they are there."""
     hooks = run.config.get("default_hooks") if run.has_config else None
-    found = hooks.get("checkpoint") if isinstance(hooks, dict) else None
-    return found if isinstance(found, dict) else {}
+    settings = hooks.get("checkpoint") if isinstance(hooks, dict) else None
+    return settings if isinstance(settings, dict) else {}
 
 
 def _more_folders(run: Run) -> list[Path]:
@@ -139,10 +141,10 @@ def _more_folders(run: Run) -> list[Path]:
     return [folder] if folder is not None and folder.is_dir() else []
 
 
-def _newest_intact(run: Run, found: Sequence[Checkpoint]) -> Checkpoint:
-    usable = [checkpoint for checkpoint in found if not checkpoint.is_best] or list(found)
+def _newest_intact(run: Run, checkpoints: Sequence[Checkpoint]) -> Checkpoint:
+    usable = [checkpoint for checkpoint in checkpoints if not checkpoint.is_best] or list(checkpoints)
     for checkpoint in reversed(usable):
         if checkpoint.is_intact():
             return checkpoint
-    damage = "\n  ".join(f"{each.path}: {each.damage()}" for each in usable)
+    damage = "\n  ".join(f"{checkpoint.path}: {checkpoint.damage()}" for checkpoint in usable)
     raise StorageError(f"{run.path} has no intact checkpoint:\n  {damage}")

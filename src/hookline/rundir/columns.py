@@ -142,16 +142,16 @@ def _records(lines: list[bytes], path: Path) -> Iterator[dict[str, Any]]:
 
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("step"), int) or isinstance(found["step"], bool):
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int) or isinstance(record["step"], bool):
         return None
-    if abs(found["step"]) >= INT64_LIMIT or not all(
-        value is None or isinstance(value, (int, float)) for value in found.values()
+    if abs(record["step"]) >= INT64_LIMIT or not all(
+        value is None or isinstance(value, (int, float)) for value in record.values()
     ):
         return None
-    return {name: _convert_large_int(value) for name, value in found.items()}
+    return {name: _convert_large_int(value) for name, value in record.items()}
 
 
 def _convert_large_int(value: Any) -> Any:

@@ -40,8 +40,8 @@ class Outcome:
 def summarize(run: Run, names: Iterable[str]) -> Outcome:
     """Return the outcome of a run, with the named metrics that it has."""
     metrics = run.metrics
-    own = [name for name in names if name in metrics]
-    steps = [int(metrics["step"].max(initial=0)), *(each.step or 0 for each in run.checkpoints)]
+    recorded = [name for name in names if name in metrics]
+    steps = [int(metrics["step"].max(initial=0)), *(checkpoint.step or 0 for checkpoint in run.checkpoints)]
     epochs = metrics["epoch"][metrics["epoch"] >= 0]
     seconds, step_seconds = _times(run)
     return Outcome(
@@ -50,8 +50,8 @@ def summarize(run: Run, names: Iterable[str]) -> Outcome:
         iterations=max(steps),
         seconds=seconds,
         step_seconds=step_seconds,
-        final={name: run.final(name) for name in own},
-        best={name: best for name in own if (best := _best(run, name)) is not None},
+        final={name: run.final(name) for name in recorded},
+        best={name: best for name in recorded if (best := _best(run, name)) is not None},
     )
 
 
@@ -99,10 +99,10 @@ def select_metrics(runs: Sequence[Run], wanted: Sequence[str] = ()) -> list[str]
         return [name for name in known if name.rpartition("/")[2] not in ("time", "data_time")]
     chosen = set()
     for pattern in wanted:
-        found = [pattern] if pattern in known else matching(pattern, known)
-        if not found:
+        matches = [pattern] if pattern in known else matching(pattern, known)
+        if not matches:
             raise ConfigError(f"--metric: unknown metric '{pattern}'; {did_you_mean(pattern, known)}")
-        chosen.update(found)
+        chosen.update(matches)
     return [name for name in known if name in chosen]
 
 
@@ -112,14 +112,14 @@ def find_differences(runs: Sequence[Run]) -> dict[str, dict[int, Any]]:
     A run that lacks a key has no entry for it. A run without a config is left out of the comparison.
     """
     flat = {number: dict(flatten(run.config)) for number, run in enumerate(runs) if run.has_config}
-    found: dict[str, dict[int, Any]] = {}
+    differences: dict[str, dict[int, Any]] = {}
     for key in dict.fromkeys(key for values in flat.values() for key in values):
-        values = {number: own[key] for number, own in flat.items() if key in own}
+        values = {number: config[key] for number, config in flat.items() if key in config}
         first = next(iter(values.values()))
         differs = len(values) < len(flat) or not all(is_same(first, value) for value in values.values())
         if key != IGNORED_KEY and differs:
-            found[key] = values
-    return found
+            differences[key] = values
+    return differences
 
 
 def flatten(value: Any, keys: Keys = ()) -> Iterator[tuple[str, Any]]:
@@ -153,8 +153,8 @@ def find_winners(values: Mapping[int, float], rule: Monitor) -> set[int]:
     for value in values.values():
         if rule.better(value, best):
             best = value
-    found = {number for number, value in values.items() if value == best}
-    return found if len(found) < len(values) else set()
+    winners = {number for number, value in values.items() if value == best}
+    return winners if len(winners) < len(values) else set()
 
 
 def to_data(
@@ -166,9 +166,9 @@ def to_data(
 
     `left_out` has the reasons for paths that could not be compared.
     """
-    paths = [str(each.run.path) for each in outcomes]
+    paths = [str(outcome.run.path) for outcome in outcomes]
     return {
-        "runs": {path: _outcome_data(each) for path, each in zip(paths, outcomes, strict=True)},
+        "runs": {path: _outcome_data(outcome) for path, outcome in zip(paths, outcomes, strict=True)},
         "config": {
             key: {paths[number]: _plain(value) for number, value in values.items()} for key, values in differing.items()
         },
@@ -176,15 +176,15 @@ def to_data(
     }
 
 
-def _outcome_data(found: Outcome) -> dict[str, Any]:
+def _outcome_data(outcome: Outcome) -> dict[str, Any]:
     return {
-        "name": found.run.name,
-        "epochs": found.epochs,
-        "iterations": found.iterations,
-        "seconds": found.seconds,
-        "step_seconds": found.step_seconds,
-        "final": {name: _result_data(result) for name, result in found.final.items()},
-        "best": {name: _result_data(result) for name, result in found.best.items()},
+        "name": outcome.run.name,
+        "epochs": outcome.epochs,
+        "iterations": outcome.iterations,
+        "seconds": outcome.seconds,
+        "step_seconds": outcome.step_seconds,
+        "final": {name: _result_data(result) for name, result in outcome.final.items()},
+        "best": {name: _result_data(result) for name, result in outcome.best.items()},
     }
 
 

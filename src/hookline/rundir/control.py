@@ -91,8 +91,8 @@ class Inbox:
             lines = self._read()
         except OSError as error:
             raise StorageError(f"{self._path} cannot be read: {error.strerror or error}") from error
-        found = [order for line in lines if (order := parse(line)) is not None and order.id not in self._seen]
-        fresh = {order.id: order for order in found}
+        orders = [order for line in lines if (order := parse(line)) is not None and order.id not in self._seen]
+        fresh = {order.id: order for order in orders}
         self._seen.update(fresh)
         if len(self._seen) > MOST_ORDERS:
             raise StorageError(f"{self._path} has more than {MOST_ORDERS} orders")
@@ -121,14 +121,14 @@ def parse(line: bytes) -> Order | None:
     if len(line) > LONGEST:
         return None
     try:
-        found = json.loads(line)
+        data = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return _checked(found) if isinstance(found, dict) else None
+    return _checked(data) if isinstance(data, dict) else None
 
 
-def _checked(found: dict[str, Any]) -> Order | None:
-    values: list[Any] = [found.get(key) for key in ("id", "action", "by", "time")]
+def _checked(data: dict[str, Any]) -> Order | None:
+    values: list[Any] = [data.get(key) for key in ("id", "action", "by", "time")]
     name, action, by, when = values
     if not isinstance(name, str) or not isinstance(by, str) or type(when) not in (int, float):
         return None

@@ -58,13 +58,15 @@ def read(folder: Path) -> Failures | None:
     """Return the failures that are noted in a folder; None if there are none, or if the file is not ours."""
     try:
         with open(folder / NAME, "rb", opener=regular) as file:
-            found = json.loads(file.read(_MOST_BYTES))
-        failures = Failures(**found)
+            data = json.loads(file.read(_MOST_BYTES))
+        failures = Failures(**data)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     numbers = (failures.step, failures.count)
     texts = (failures.attempt, failures.kind)
-    fine = all(type(each) is int and 0 < each < 2**63 for each in numbers) and all(type(each) is str for each in texts)
+    fine = all(type(entry) is int and 0 < entry < 2**63 for entry in numbers) and all(
+        type(entry) is str for entry in texts
+    )
     return failures if fine and type(failures.near) is bool else None
 
 

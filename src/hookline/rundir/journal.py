@@ -14,6 +14,7 @@
     failure      text
     end          code (the exit code of the command line)
 
+A failure and its end are at the step whose loss was bad, if it was one. It may be noticed some steps later.
 Only the main process of a run writes it. A resumed run appends to it. After the last `start`, a run that has ended has
 an `end`. A run without one is running, or was killed: see `hookline.rundir.states`.
 """
@@ -184,12 +185,12 @@ def read(folder: Path) -> list[Event]:
 def parse(line: bytes) -> Event | None:
     """Return the event of a line; None if it is not one."""
     try:
-        found = json.loads(line, parse_float=_as_float, parse_constant=_as_float)
+        event = json.loads(line, parse_float=_as_float, parse_constant=_as_float)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
+    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
         return None
-    return found if all(_is_within(found.get(name), limit) for name, limit in LIMITS.items()) else None
+    return event if all(_is_within(event.get(name), limit) for name, limit in LIMITS.items()) else None
 
 
 def _as_float(text: str) -> float | None:
@@ -210,7 +211,7 @@ def last_session(events: list[Event]) -> list[Event]:
 
 def _bounded(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _bounded(each) for key, each in value.items()}
+        return {key: _bounded(entry) for key, entry in value.items()}
     return value[: LONGEST - 1] + "…" if isinstance(value, str) and len(value) > LONGEST else value
 
 

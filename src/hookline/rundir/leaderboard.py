@@ -45,16 +45,21 @@ def make_columns(outcomes: Sequence[Outcome], names: Iterable[str], last: bool =
 
     A metric has its best value, or, with `last` or if its name does not show which one is best, its last value.
     """
-    runs = [each.run for each in outcomes]
+    runs = [outcome.run for outcome in outcomes]
     columns = [Column(key, "config", values) for key, values in find_differences(runs).items()]
     for name in names:
         rule = find_rule(name)
-        of_runs = [each.final if last or rule is None else each.best for each in outcomes]
-        found = {number: results[name].value for number, results in enumerate(of_runs) if name in results}
-        columns.append(Column(name, "metric", found, rule, find_winners(found, rule) if rule is not None else set()))
-    columns.append(Column("epochs", "fact", {number: each.epochs for number, each in enumerate(outcomes)}))
-    columns.append(Column("iterations", "fact", {number: each.iterations for number, each in enumerate(outcomes)}))
-    times = {number: each.step_seconds for number, each in enumerate(outcomes) if each.step_seconds is not None}
+        of_runs = [outcome.final if last or rule is None else outcome.best for outcome in outcomes]
+        numbers = {number: results[name].value for number, results in enumerate(of_runs) if name in results}
+        winners = find_winners(numbers, rule) if rule is not None else set()
+        columns.append(Column(name, "metric", numbers, rule, winners))
+    columns.append(Column("epochs", "fact", {number: outcome.epochs for number, outcome in enumerate(outcomes)}))
+    columns.append(
+        Column("iterations", "fact", {number: outcome.iterations for number, outcome in enumerate(outcomes)})
+    )
+    times = {
+        number: outcome.step_seconds for number, outcome in enumerate(outcomes) if outcome.step_seconds is not None
+    }
     columns.append(Column(STEP_TIME, "fact", times))
     by_name: dict[str, Column] = {}
     for column in columns:
@@ -64,10 +69,13 @@ def make_columns(outcomes: Sequence[Outcome], names: Iterable[str], last: bool =
 
 def same_in_all(outcomes: Sequence[Outcome], known: Mapping[str, Column]) -> dict[str, Column]:
     """Return a column for every config key that is not in `known`, because it does not differ."""
-    flat = {number: dict(flatten(each.run.config)) for number, each in enumerate(outcomes) if each.run.has_config}
+    flat = {
+        number: dict(flatten(outcome.run.config)) for number, outcome in enumerate(outcomes) if outcome.run.has_config
+    }
     keys = dict.fromkeys(key for values in flat.values() for key in values if key not in known)
     return {
-        key: Column(key, "config", {number: own[key] for number, own in flat.items() if key in own}) for key in keys
+        key: Column(key, "config", {number: config[key] for number, config in flat.items() if key in config})
+        for key in keys
     }
 
 
@@ -99,18 +107,18 @@ def find_column(name: str, columns: Mapping[str, Column], who: str) -> Column:
 
 def select_columns(wanted: Sequence[str], columns: Mapping[str, Column], who: str = "--columns") -> list[Column]:
     """Return the wanted columns in the order in which they were asked for: names, ends of names, or patterns."""
-    found: dict[str, Column] = {}
+    chosen: dict[str, Column] = {}
     for name in wanted:
         matched = [] if name in columns else matching(name, list(columns))
-        for each in matched or [find_column(name, columns, who).name]:
-            found.setdefault(each, columns[each])
-    return list(found.values())
+        for match in matched or [find_column(name, columns, who).name]:
+            chosen.setdefault(match, columns[match])
+    return list(chosen.values())
 
 
 def rank_columns(columns: Mapping[str, Column], primary: Column | None) -> list[Column]:
     """Return the columns worth showing, the most informative first. Numbers that are the same in all runs are not."""
     keys = sorted(
-        (column for column in columns.values() if column.kind == "config"), key=lambda each: -_count_unusual(each)
+        (column for column in columns.values() if column.kind == "config"), key=lambda config: -_count_unusual(config)
     )
     metrics = [column for column in columns.values() if column.kind == "metric" and column is not primary]
     evaluated = [column for column in metrics if column.name.startswith(("val/", "test/"))]

@@ -79,15 +79,15 @@ class Copying:
     def begin(self, fetch: bool) -> None:
         """Note that the run has its folder. Fetch earlier logs before anything is added to them, if asked."""
         if fetch:
-            for each in wanted_by(self._hooks):
-                each.fetch(self._folder)
+            for copies in wanted_by(self._hooks):
+                copies.fetch(self._folder)
         self._has_begun = True
 
     def end(self) -> None:
         """Copy the logs to where hooks want them, including hooks that were registered during the run."""
         if self._has_begun:
-            for each in wanted_by(self._hooks):
-                each.copy(self._folder)
+            for copies in wanted_by(self._hooks):
+                copies.copy(self._folder)
 
 
 @contextmanager
@@ -102,5 +102,5 @@ def copying(folder: Path, hooks: Iterable[Any]) -> Iterator[Copying]:
 
 def wanted_by(hooks: Iterable[Any]) -> list[LogCopies]:
     """Return the copies that the hooks of a plan want."""
-    found = [getattr(entry.hook, "log_copies", None) for entry in hooks]
-    return [copies for copies in found if copies is not None]
+    declared = [getattr(entry.hook, "log_copies", None) for entry in hooks]
+    return [copies for copies in declared if copies is not None]

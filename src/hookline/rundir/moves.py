@@ -37,8 +37,8 @@ def move_all(
     `copies` are files or folders that are copied there. Missing ones are left out, and so are the copies for a
     folder that has no files to move. If anything fails, all files are moved back.
     """
-    found = {folder: listed for folder, each in files.items() if (listed := list(each))}
-    archives = {folder: _free_name(folder) for folder in found}
+    to_move = {folder: listed for folder, each in files.items() if (listed := list(each))}
+    archives = {folder: _free_name(folder) for folder in to_move}
     under_way = {folder: _hidden(archive) for folder, archive in archives.items()}
     try:
         for folder, way in under_way.items():
@@ -46,10 +46,10 @@ def move_all(
             sync_folder(folder)
             for path in (copies or {}).get(folder, ()):
                 _copy(path, way / _COPIES)
-            for path in found[folder]:
+            for path in to_move[folder]:
                 path.rename(way / path.name)
             # The names have to be on the disk before the archive counts as complete.
-            for each in dict.fromkeys([way, folder, *(path.parent for path in found[folder])]):
+            for each in dict.fromkeys([way, folder, *(path.parent for path in to_move[folder])]):
                 sync_folder(each)
     except BaseException:
         with suppress(OSError):  # the next start moves the rest back
@@ -98,7 +98,7 @@ def _steps(archives: Mapping[Path, Path]) -> list[tuple[Path, Path]]:
         return []
     first, *others = archives.values()
     complete = first.with_name(_hidden(first).name + _COMPLETE)
-    return [(_hidden(first), complete), *((_hidden(each), each) for each in others), (complete, first)]
+    return [(_hidden(first), complete), *((_hidden(archive), archive) for archive in others), (complete, first)]
 
 
 def _hidden(archive: Path) -> Path:
@@ -118,8 +118,8 @@ def _find(folder: Path, ending: str) -> list[Path]:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = [name for name in names if name.endswith(ending) and _UNDER_WAY.fullmatch(name.removesuffix(ending))]
-    for path in (paths := [folder / name for name in sorted(found)]):
+    under_way = [name for name in names if name.endswith(ending) and _UNDER_WAY.fullmatch(name.removesuffix(ending))]
+    for path in (paths := [folder / name for name in sorted(under_way)]):
         if path.is_symlink() or not path.is_dir():
             raise not_own(path, "folder", kind_of(os.lstat(path)) or "a regular file")
     return paths

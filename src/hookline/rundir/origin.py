@@ -53,10 +53,10 @@ def read(config: Path) -> Origin | None:
     """Return where the config of a run came from; None if it does not say so."""
     try:
         with open(config, encoding="utf-8", errors="replace", opener=regular) as file:
-            found = COMMENT.match(file.readline())
+            comment = COMMENT.match(file.readline())
     except OSError:
         return None
     try:
-        return Origin(json.loads(found[1]), json.loads(found[2])) if found else None
+        return Origin(json.loads(comment[1]), json.loads(comment[2])) if comment else None
     except ValueError:
         return None

@@ -149,8 +149,8 @@ def _lock(descriptor: int, folder: Path) -> None:
         return
     with storage_errors(folder / LOCK):
         # A full disk may have cut it short, and a power failure may have left only NUL bytes.
-        found = os.pread(descriptor, 4096, 0).rstrip(b"\0")[: len(RECORD)]
-        if not RECORD.startswith(found):
+        content = os.pread(descriptor, 4096, 0).rstrip(b"\0")[: len(RECORD)]
+        if not RECORD.startswith(content):
             raise not_own(folder / LOCK, "lock", "a file of another program")
         os.ftruncate(descriptor, 0)
         record = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
@@ -159,8 +159,8 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 def _describe(holder: bytes) -> str:
     try:
-        found = json.loads(holder)
-        return f" by process {int(found['pid'])} on {found['host']!s} since {found['since']!s}"
+        record = json.loads(holder)
+        return f" by process {int(record['pid'])} on {record['host']!s} since {record['since']!s}"
     except (ValueError, KeyError, TypeError):
         return ""
 
@@ -190,8 +190,8 @@ def holder_of(folder: Path) -> dict[str, Any]:
     """Read the lock of a folder: pid, host and start of the run that has it, or had it; empty without a lock."""
     try:
         with open(folder / LOCK, "rb", opener=regular) as file:
-            found = json.loads(file.read(4096))
-        return {"pid": int(found["pid"]), "host": str(found["host"]), "since": str(found["since"])}
+            record = json.loads(file.read(4096))
+        return {"pid": int(record["pid"]), "host": str(record["host"]), "since": str(record["since"])}
     except (ValueError, KeyError, TypeError, OSError):
         return {}
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Any of these files shows that a folder holds a run. A config alone does not: it may belong to a project.
 RUN_FILES = (RECORDS, LOG, PLAN, "last_checkpoint")
+#: The most characters of a plan.
+LONGEST_PLAN = 4_000_000
 # In an error about a folder, this many entries of it are looked at.
 MOST_ENTRIES = 1000
 
@@ -89,8 +91,8 @@ class Run:
     @cached_property
     def name(self) -> str:
         """Return the name of the experiment: the config's `experiment_name`, or else the name of the folder."""
-        given = self.config.get("experiment_name") if self.has_config else None
-        return str(given or real_path(self.path).name)
+        chosen = self.config.get("experiment_name") if self.has_config else None
+        return str(chosen or real_path(self.path).name)
 
     @property
     def has_config(self) -> bool:
@@ -107,7 +109,7 @@ class Run:
                 f"{self.path} has no {CONFIG}: the run was created in Python; to record a config, pass "
                 "Runner(config=...)"
             )
-        self._text(CONFIG)  # a file that cannot be opened is an error of the storage, not of the config
+        self._text(CONFIG, 0)  # a file that cannot be opened is an error of the storage, not of the config
         return read(self.path / CONFIG)
 
     @cached_property
@@ -123,7 +125,10 @@ class Run:
     @cached_property
     def plan(self) -> str:
         """Return the text of plan.txt: which hooks ran at which points."""
-        return self._text(PLAN)
+        text = self._text(PLAN, LONGEST_PLAN + 1)
+        if len(text) > LONGEST_PLAN:
+            raise StorageError(f"{self.path / PLAN} has more than {LONGEST_PLAN:,} characters; this is not a plan")
+        return text
 
     @cached_property
     def log(self) -> list[str]:
@@ -165,10 +170,11 @@ class Run:
         steps, values = self.metrics.series(metric)
         return Result(float(values[-1]), int(steps[-1]))
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str, most: int = -1) -> str:
+        """Return the text of a file, or as much of it."""
         try:
             with open(self.path / name, encoding="utf-8", errors="replace", opener=regular) as file:
-                return file.read()
+                return file.read(most)
         except OSError as error:
             raise StorageError(f"{self.path / name} cannot be read: {error.strerror or error}") from error
 
@@ -190,7 +196,7 @@ def is_run(folder: Path) -> bool:
 
 def read_checkpoints(folder: Path) -> list[Checkpoint]:
     """Return the checkpoints in a folder in the order of the run; files of other programs are left out."""
-    found = []
+    checkpoints = []
     for path in folders.find_all(folder):
         try:
             note = read_note(path)
@@ -210,8 +216,8 @@ def read_checkpoints(folder: Path) -> list[Checkpoint]:
             complete=note is not None and note.complete,
         )
         order = note.order if note else (-1 if checkpoint.step is None else checkpoint.step, 0)
-        found.append((order, path.name, checkpoint))
-    return [checkpoint for *_, checkpoint in sorted(found, key=lambda each: each[:2])]
+        checkpoints.append((order, path.name, checkpoint))
+    return [checkpoint for *_, checkpoint in sorted(checkpoints, key=lambda entry: entry[:2])]
 
 
 def _why_not(folder: Path) -> str:

@@ -86,8 +86,8 @@ def last_written(folder: Path) -> float | None:
 
 def _judge(session: list[Event], in_use: bool | None) -> tuple[Name, str, int | None]:
     kinds = {event["kind"]: event for event in session}
-    found = kinds["end"].get("code") if "end" in kinds else None
-    code = found if type(found) is int else None
+    recorded = kinds["end"].get("code") if "end" in kinds else None
+    code = recorded if type(recorded) is int else None
     if "failure" in kinds:
         return "failed", _first_line(kinds["failure"].get("text")), code
     if "end" in kinds:

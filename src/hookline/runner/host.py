@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hookline.checks import optimizers
-from hookline.checks.before_training import check_before_first_pass, check_before_training, refuse_empty_loaders
+from hookline.checks.before_training import refuse_empty_loaders
 from hookline.engine.run import Run
 from hookline.errors import ConfigError
 from hookline.lifecycle.session import session
-from hookline.resume import facts
 from hookline.resume.contract import RunContract
+from hookline.run.hints import Hints
 
 if TYPE_CHECKING:
     from hookline.resume.start import Start
-    from hookline.runner.runner import Runner
+    from hookline.runner.stages import RunStages
 
 
 class RunnerHost(Run):
     """Runs what a Runner was given."""
 
-    #: The object that hooks see.
-    runner: Runner
+    #: The Runner, which hooks see. A dialect narrows the type.
+    runner: Any
     start: Start
+    stages: RunStages
+    #: The words of messages. A dialect may replace them.
+    hints_class: ClassVar[type[Hints]] = Hints
     #: The rules for continuing from a checkpoint. A dialect may replace them.
     contract_class: ClassVar[type[RunContract]] = RunContract
 
-    def __init__(self, runner: Runner) -> None:
-        self.runner = runner
+    def __init__(self, runner: Any) -> None:
+        self.runner, self.hints = runner, self.hints_class()
 
     def train(self) -> None:
         """Train to the end, or to a stop."""
@@ -44,7 +45,7 @@ class RunnerHost(Run):
         if self.trial_batch and self.strict_start:
             evaluations |= {f"test {name}".strip(): each for name, each in self.test_loops.items()}
         refuse_empty_loaders({"train": loop, **evaluations})
-        with self.acceleration.threads_set(), session(self, "train", self.start):
+        with self.acceleration.threads_set(), session(self, "train", self.start, self.stages):
             self.report_finished()
             self.run_training()
 
@@ -59,7 +60,7 @@ class RunnerHost(Run):
             )
             raise ConfigError(f"this run has no {stage} loop; add one: {added}")
         refuse_empty_loaders({f"{stage} {name}".strip(): loop for name, loop in loops_of_stage.items()})
-        with self.acceleration.threads_set(), session(self, stage, self.start):
+        with self.acceleration.threads_set(), session(self, stage, self.start, self.stages):
             return self.evaluation.run(stage)
 
     def report_finished(self) -> None:
@@ -67,7 +68,7 @@ class RunnerHost(Run):
         stopped = self.requests.stopped
         if self.train_loop.is_over(self.position):
             self.terminal.say(
-                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; "
+                f"training is already finished: {self.epoch} epochs, {self.position.iter} iterations; "
                 + self._how_to_train_longer()
             )
         elif stopped and stopped.for_now:
@@ -86,38 +87,6 @@ class RunnerHost(Run):
         if found is not None and differing and differing[0].winner == "checkpoint":
             choice = found.hint(f"{limit}=config")
             return f"{limit} is {value} as in the checkpoint, not {differing[0].config}; to change that, use {choice}"
-        if value is not None and value < (self.iter if limit == "max_iters" else self.epoch):
+        if value is not None and value < (self.position.iter if limit == "max_iters" else self.epoch):
             return f"{limit} is only {value}"
         return f"to train longer, increase {limit}"
-
-    def before_training(self) -> None:
-        """Record the config, and run the checks that are possible before the first step."""
-        if self.span is not None:
-            self.span.start_at(self.position)
-        self.training.losses_since = self.position.iter
-        self.training.before_first_pass = partial(check_before_first_pass, self)
-        self.training.recheck = partial(optimizers.refuse_emptied, self)
-        if self.config is not None:
-            self.writers.write_config("config", self.config, self.iter)
-        check_before_training(self)
-
-    def report_changes(self) -> None:
-        """Refuse an optimizer that has no parameters left, and warn about parameters that no optimizer has."""
-        optimizers.refuse_emptied(self)
-        optimizers.report_untrained(self)
-
-    def note_what_is_asked(self) -> None:
-        """Remember what this run was asked to do. A second training of this runner goes on with what the first did."""
-        now = facts.asked(self)
-        if self.loading.started and self.asked:
-            changeable = ("max_epochs", "max_iters", "hooks", "parts")
-            now = {**self.asked, **{key: now[key] for key in changeable}}
-        self.asked = now
-
-    def asked_by_now(self) -> dict[str, Any]:
-        """Return what this run was asked to do, with the hooks that joined it since."""
-        if not self.asked:
-            return {}
-        hooks = {entry.name: self.asked["hooks"].get(entry.name) for entry in self.plan}
-        missing = {entry.name: facts.parameters_of(entry) for entry in self.plan if hooks[entry.name] is None}
-        return {**self.asked, "hooks": {**hooks, **missing}}

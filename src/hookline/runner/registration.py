@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError, HookError, did_you_mean
-from hookline.plan.hook import Hook
+from hookline.plan.hook import BaseHook
 from hookline.plan.registry import DEFAULT_HOOKS, HOOKS, WRITERS, Registry, construct
 from hookline.writers.base import Writer
 
@@ -37,7 +37,7 @@ def register(
     budget_action: Any = None,
 ) -> None:
     """Register a hook given as an object, a name, or a dict with `type`. The dict is not changed."""
-    if isinstance(given, Hook):
+    if isinstance(given, BaseHook):
         plan.add(given, priority, on_error, budget=budget, budget_action=budget_action)
         return
     factory, parameters, who = _described(HOOKS, given)
@@ -46,7 +46,7 @@ def register(
     ranks = parameters.pop("ranks", None)
     given_budget, given_action = parameters.pop("budget", None), parameters.pop("budget_action", None)
     hook = construct(factory, parameters, who)
-    if not isinstance(hook, Hook):
+    if not isinstance(hook, BaseHook):
         raise HookError(
             f"{who} is not a hook: it creates a {type(hook).__name__}, which does not inherit from hookline.Hook"
         )

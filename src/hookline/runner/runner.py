@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -22,7 +22,6 @@ from hookline.common import launched
 from hookline.common.checks import check_name
 from hookline.common.escape import escaped
 from hookline.common.files import real_path
-from hookline.common.forwarding import forwarded
 from hookline.common.modes import in_mode
 from hookline.common.precision import precision_of
 from hookline.data.batches import Batches
@@ -34,40 +33,40 @@ from hookline.engine.numerics import check_recorded_loss
 from hookline.engine.steps import call_model
 from hookline.errors import ConfigError, HookError
 from hookline.plan.budgets import BudgetAction, budget_of_observers
-from hookline.plan.callers import call_in_progress
 from hookline.plan.cost_report import CostReport, report_costs
 from hookline.plan.explanation import Hooks
-from hookline.plan.plan import SKIPPING, Plan
+from hookline.plan.plan import Plan
 from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
 from hookline.resume import report as resuming
 from hookline.resume.start import Start
-from hookline.run.keep import parse_keep, refuse_without_resume
-from hookline.run.position import Position
-from hookline.run.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
+from hookline.run.keep import Choices, parse_keep, refuse_without_resume
+from hookline.run.position import Current, Position
+from hookline.run.requests import Requests
 from hookline.rundir.archive import RESERVED
 from hookline.runner import registration
+from hookline.runner.contents import RunContents
 from hookline.runner.host import RunnerHost
+from hookline.runner.requesting import Requesting
+from hookline.runner.stages import RunStages
 from hookline.runner.summary import Summary, summarize
 from hookline.screen.notebook import hide_result
 from hookline.screen.terminal import Terminal
-from hookline.state.host import CustomPart, Verb
+from hookline.state.contents import CustomPart
 from hookline.state.loading import Loading
-from hookline.state.parts import parts_of
 from hookline.state.saving import Saving
 from hookline.strategies import Strategy, pick
 from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
-    from hookline.optim.optims import Optims
     from hookline.plan.costs import Cost
-    from hookline.plan.hook import Hook
     from hookline.resume.report import Resumption
+    from hookline.runner.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Runner:
+class Runner(Requesting):
     """Holds the parts of a run, and starts it.
 
     Args:
@@ -91,7 +90,7 @@ class Runner:
         load_from: A checkpoint. Training starts with its weights.
         resume: True resumes from the newest intact checkpoint of work_dir. A path resumes from that checkpoint.
         trial_batch: Try one batch of every validation and test set before the first step.
-        compile: Compile the model with torch.compile: True, or a dict with its parameters. Hooks stay outside of the
+        compile: Compile the model with torch.compile: True, or a dict with its parameters. Hooks stay outside the
             compiled code.
         channels_last: Keep the weights of 2d convolutions in the memory format `channels_last`.
         threads: How many threads torch computes with on the CPU during the run: a number, or `auto` for a measured
@@ -158,12 +157,10 @@ class Runner:
         host.seed = seed
         host.work_dir = Path(work_dir)
         host.experiment_name = experiment_name or escaped(real_path(host.work_dir).name)
-        host.load_from, host.resume = load_from, resume or launched.must_resume()
-        host.keep = parse_keep(keep)
-        if not host.resume:
-            refuse_without_resume(host.keep)
-        host.asked = {}
-        host.config = config
+        choices = Choices(resume or launched.must_resume(), load_from, parse_keep(keep))
+        if not choices.resume:
+            refuse_without_resume(choices.keep)
+        host.config, host.asked = config, {}
         host.trial_batch = trial_batch
 
         host.loop_given = train
@@ -172,19 +169,18 @@ class Runner:
         host.share_data()
         host.use_optims(optim)
 
-        host.position = Position()
+        host.position, host.current = Position(), Current()
         host.requests = Requests()
         host.hub = MessageHub()
         host.terminal = Terminal(quiet or not host.strategy.is_main)
-        host.writers = Writers(
-            [registration.writer(given) for given in writers], main=host.strategy.is_main, reserved=RESERVED
-        )
+        destinations = [registration.writer(given) for given in writers]
+        host.use_writers(Writers(destinations, main=host.strategy.is_main, reserved=RESERVED))
         host.saving, host.loading = Saving(host), Loading(host)
-        host.parts = parts_of(host)
+        host.contents = contents = RunContents(host)
         host.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))
         registration.register_all(host.plan, default_hooks, custom_hooks)
-        host.evaluation = host._new_evaluation()
-        host.start = Start(host, host.contract_class(host))
+        host.begin_evaluations()
+        host.start, host.stages = Start(host, host.contract_class(host, choices)), RunStages(host, contents)
 
     def __repr__(self) -> str:
         position, of = self._host.position, f" of {self.max_iters}" if self.max_iters is not None else ""
@@ -223,7 +219,7 @@ class Runner:
         Nothing is loaded and nothing is written. A resume that would be refused raises the same error here. If not
         `decided`, what the user has to decide is a part of the report instead.
         """
-        return resuming.preview(self._host, self._host.start, decided)
+        return resuming.preview(self._host, self._host.start, self._host.stages.prepare, decided)
 
     def val(self) -> dict[str, Any]:
         """Validate once, and return the metrics."""
@@ -236,98 +232,13 @@ class Runner:
     def predict(self, loader: Iterable[Any], step: Callable[..., Any] | None = None) -> list[Any]:
         """Return the outputs of the evaluation step for each batch of a loader, without calling hooks.
 
-        The step is that of `val`, or else of `test`. Without either, the model is called with the batch.
+        The step of `val` is used, or else the step of `test`. Without either, the model is called with the batch.
         """
         found = [*self.val_loops.values(), *self.test_loops.values()]
         run = step if step is not None else found[0].step if found else call_model
         self.model.to(self.device)
         with in_mode(self.model, training=False), self.autocast():
             return [run(self.wrapped, to_device(batch, self.device)) for batch, _ in Batches(loader)]
-
-    # -- requests of hooks; see `hookline.run.requests`
-
-    def stop(
-        self,
-        reason: str,
-        when: When = "iter",
-        *,
-        for_now: bool = False,
-        flush_window: bool = False,
-        exit_code: int | None = None,
-    ) -> None:
-        """End training after the current iteration or epoch; `after_train` and `after_run` are still called.
-
-        Args:
-            reason: Shown to people, and stored in the checkpoint.
-            when: `iter` or `epoch`.
-            for_now: A resumed run continues (the time was up). Otherwise it does not, as long as the hook that stopped
-                it is still there with the same parameters.
-            flush_window: End an open accumulation window with this iteration, instead of waiting until it is full.
-            exit_code: The exit code of the command line after this stop.
-        """
-        stop = Stop(reason or "no reason given", self._requester(), when, for_now)
-        self._host.requests.ask_stop(stop, flush_window=flush_window, exit_code=exit_code)
-
-    def end_with(self, exit_code: int) -> None:
-        """Set the exit code of the command line, without stopping the run."""
-        self._host.requests.end_with(exit_code)
-
-    def skip_step(self, reason: str) -> None:
-        """Skip the current batch: it does not change the weights.
-
-        Before its backward pass, only this batch is skipped. After it, the whole accumulation window is dropped. At
-        `before_train_iter`, the step is not computed at all, and `after_train_iter` is not called.
-        """
-        call = call_in_progress(self)
-        if call is not None and call.point.name in ("after_train_iter", "after_optimizer_step"):
-            raise HookError(
-                "skip_step was called after the optimizer step; call it at before_optimizer_step or earlier"
-            )
-        if not self.strategy.acts_alone and (call is None or call.point.name not in SKIPPING):
-            raise HookError(
-                "with several processes, skip_step can only be called by a hook at "
-                f"{', '.join(SKIPPING[:-1])} or {SKIPPING[-1]}, because the processes agree there"
-            )
-        self._host.requests.ask_skip(reason or "requested by a hook")
-        self._host.optims.skip()
-
-    def request_save(self, name: FileName = None, **options: Unpack[SaveOptions]) -> None:
-        """Save a checkpoint at the end of this iteration, epoch, validation, or of an open accumulation window.
-
-        Args:
-            name: The file name, with `{}` for the number of the epoch or iteration, or a function from the position to
-                the name. By default `epoch_5.pth`, or `iter_100.pth` when training by iterations or inside an epoch.
-            options: `folder`, `prefix` of the file name, `by_epoch`, `optimizer` and `schedulers` (False leaves them
-                out), `meta` (more facts), `background`, `in_memory`, `needed` (False warns instead of ending the run if
-                the file cannot be written), `done` and `failed`. `done` is called with the path once the file is on
-                disk and verified. Files of 1 MiB and more are verified in a thread while training continues, and so are
-                those written with `background`: `done` is then called in that thread. It must not touch the model, and
-                what it shares with the training needs a lock.
-        """
-        request = build_save_request(name, options)
-        if not (request.together or self.strategy.is_main) and (request.done or request.failed):
-            raise HookError(
-                "request_save: only the main process writes, so it cannot call back 'done' or 'failed' of another one; "
-                "ask in the main process (runner.rank == 0), or at the same iteration in all of them (together=True)"
-            )
-        self._host.requests.ask_save(request)
-
-    def checkpoint_path(self, name: FileName = None, **options: Unpack[SaveOptions]) -> Path:
-        """Return where a checkpoint with these options of `request_save` would be written at the current counters."""
-        return self._host.saving.path(build_save_request(name, options))
-
-    def request_val(self) -> None:
-        """Validate at the end of this iteration, or, inside an accumulation window, at the end of the window."""
-        if not self.val_loops:
-            raise HookError(
-                "a validation was requested, but this run has none; add `val` to the Runner or to the config"
-            )
-        self._host.requests.ask_validation()
-
-    def _requester(self) -> str:
-        """Return the name of the hook that is calling; empty if it is not a hook."""
-        call = call_in_progress(self)
-        return call.who if call is not None else ""
 
     # -- hooks, points and parts
 
@@ -365,13 +276,14 @@ class Runner:
 
     def add_part(self, name: str, part: Any) -> None:
         """Save and restore one more object with every checkpoint: anything with `state_dict` and `load_state_dict`."""
-        if name in self._host.parts or name in ("meta", "ranks", "shards"):
+        parts = self._host.contents.parts
+        if name in parts or name in ("meta", "ranks", "shards"):
             raise ConfigError(f"checkpoints already have a part '{name}'; choose another name")
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):
                 raise ConfigError(f"the part '{name}' ({type(part).__name__}) has no method {method}")
-        late = {key: self._host.parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
-        self._host.parts |= {name: CustomPart(part), **late}
+        late = {key: parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
+        parts |= {name: CustomPart(part), **late}
 
     @property
     def hooks(self) -> Hooks:
@@ -411,7 +323,7 @@ class Runner:
 
     def trained_names(self) -> Collection[str]:
         """Return the names of the parameters that require gradients and that an optimizer has."""
-        return self._host.trained_names()
+        return self._host.contents.trained_names()
 
     def check_loss(self, since: int | None = None) -> None:
         """End the run if a recorded loss is NaN or Inf, before it is logged like a normal result.
@@ -424,83 +336,6 @@ class Runner:
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context of a forward pass in the precision of the run. It can be entered once."""
         return self._host.compute.autocast()
-
-    # -- the parts of the run
-
-    model: nn.Module = forwarded(
-        "_host.model", "Return the user's module, without wrappers. It cannot be replaced in a run.", settable=True
-    )
-    wrapped: nn.Module = forwarded("_host.compute.wrapped", "Return the model as the step calls it.")
-    optim: Any = forwarded(
-        "_host.optim", "Return the optim, or all of them by name. It cannot be replaced in a run.", settable=True
-    )
-    optims: Optims = forwarded("_host.optims", "Return all optims by name. A single one has the name ''.")
-    train_loop: TrainLoop = forwarded("_host.train_loop", "Return the training loop. It is an error if there is none.")
-    val_loop: Any = forwarded("_host.val_loop", "Return the validation loop; a dict of several, or None.")
-    val_loops: dict[str, EvalLoop] = forwarded("_host.val_loops", "Return the validation loops by name.")
-    test_loop: Any = forwarded("_host.test_loop", "Return the test loop; a dict of several, or None.")
-    test_loops: dict[str, EvalLoop] = forwarded("_host.test_loops", "Return the test loops by name.")
-    hub: MessageHub = forwarded("_host.hub", "Return the numbers of the run: its message hub.", settable=True)
-    message_hub: MessageHub = forwarded("_host.hub", "Return the message hub, as `hub` does.", settable=True)
-    writers: Writers = forwarded("_host.writers", "Return the destinations of records.")
-    terminal: Terminal = forwarded("_host.terminal", "Return the screen and run.log.")
-    strategy: Strategy = forwarded("_host.strategy", "Return what spreads the run over processes.")
-    plan: Plan = forwarded("_host.plan", "Return the hooks, checked, ordered and compiled.")
-    saving: Saving = forwarded("_host.saving", "Return what writes checkpoints.")
-    config: Mapping[str, Any] | None = forwarded("_host.config", "Return the config that is recorded.", settable=True)
-    work_dir: Path = forwarded("_host.work_dir", "Return the folder of the run.", settable=True)
-    experiment_name: str = forwarded("_host.experiment_name", "Return the name of the run.", settable=True)
-    seed: int = forwarded("_host.seed", "Return the seed of all random generators.", settable=True)
-    device: torch.device = forwarded("_host.compute.device", "Return the device of the run.")
-    precision: str = forwarded("_host.compute.precision", "Return the precision: `fp32`, `bf16` or `fp16`.")
-    rank: int = forwarded("_host.strategy.rank", "Return the number of this process; 0 is the main one.")
-    world_size: int = forwarded("_host.strategy.world_size", "Return the number of processes that train together.")
-
-    # -- the progress of the run
-
-    running: Verb | None = forwarded("_host.running", "Return the verb that is running; None outside of a run.")
-    position: Position = forwarded("_host.position", "Return the counters of what is finished.")
-    epoch: int = forwarded("_host.position.epoch", "Return the number of finished epochs.")
-    iter: int = forwarded("_host.position.iter", "Return the number of finished iterations.")
-    validations: int = forwarded("_host.position.validations", "Return the number of finished validations.")
-    updates: int = forwarded("_host.optims.updates", "Return the number of finished optimizer steps.")
-    current_updates: int = forwarded(
-        "_host.optims.current_updates", "Return the finished steps of the optim that is stepping now."
-    )
-    has_training: bool = forwarded("_host.has_training", "Return whether there is a training loop.")
-    max_epochs: int | None = forwarded("_host.max_epochs", "Return the total number of epochs; None by iterations.")
-    max_iters: int | None = forwarded("_host.max_iters", "Return how many iterations there will be, if that is known.")
-    max_passes: int | None = forwarded(
-        "_host.max_passes", "Return how many passes over the data there will be, if that is known."
-    )
-    resumed_at: int = forwarded(
-        "_host.loading.resumed_at", "Return the iteration that this run was resumed at; -1 if it was not."
-    )
-
-    # -- the current iteration
-
-    data_batch: Any = forwarded(
-        "_host.data_batch", "Return the current batch. A `before_..._iter` may replace it.", settable=True
-    )
-    batch_weight: float | None = forwarded(
-        "_host.batch_weight", "Return the samples of the batch relative to a usual one; None if all have a usual one."
-    )
-    ends_epoch: bool = forwarded("_host.ends_epoch", "Return whether the current batch is the last one of its pass.")
-    ends_window: bool = forwarded(
-        "_host.ends_window", "Return whether an accumulation window has to end with the current batch."
-    )
-    accumulating: bool = forwarded(
-        "_host.optims.accumulating", "Return whether an accumulation window is open, so that requests wait for its end."
-    )
-    eval_loop: EvalLoop | None = forwarded("_host.evaluation.current", "Return the evaluation loop that is running.")
-    skipped: str = forwarded("_host.requests.skip", "Return why the current step is skipped; empty if it is not.")
-    stopped: Stop = forwarded(
-        "_host.requests.stopped", "Return why training was stopped early, and by which hook; false if it was not."
-    )
-    exit_code: int = forwarded("_host.requests.exit_code", "Return the exit code of the command line if nothing fails.")
-    seconds_waited: float = forwarded(
-        "_host.seconds_waited", "Return how long training has waited for saves, and for evaluations of hooks."
-    )
 
     # -- looking
 

@@ -46,7 +46,7 @@ class Summary:
     #: Finished epochs and iterations of all sessions. Training by iterations counts finished passes as epochs.
     epochs: int
     iterations: int
-    #: Those of the last session, and the seconds that it took, or takes so far; 0 before training.
+    #: The same for the last session, and the seconds that it took, or takes so far; 0 before training.
     session_epochs: int
     session_iterations: int
     seconds: float

@@ -152,7 +152,7 @@ def log_streams_redirected() -> Iterator[None]:
     proxies = {id(s.rich_proxied_file): s for s in (sys.stdout, sys.stderr) if hasattr(s, "rich_proxied_file")}
     loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
     changed: list[tuple[logging.StreamHandler[Any], Any]] = []
-    for handler in (each for known in loggers if isinstance(known, logging.Logger) for each in known.handlers):
+    for handler in (attached for known in loggers if isinstance(known, logging.Logger) for attached in known.handlers):
         if isinstance(handler, logging.StreamHandler) and id(handler.stream) in proxies:
             changed.append((handler, handler.setStream(proxies[id(handler.stream)])))
     try:

@@ -32,8 +32,8 @@ def hide_result(trained: object) -> None:
     model itself shows it. Outside IPython, this does nothing.
     """
     shell = getattr(builtins, "get_ipython", None)
-    found = shell() if callable(shell) else None
-    formatter = getattr(getattr(found, "display_formatter", None), "ipython_display_formatter", None)
+    ipython = shell() if callable(shell) else None
+    formatter = getattr(getattr(ipython, "display_formatter", None), "ipython_display_formatter", None)
     if formatter is None:
         return
     _hidden.add(trained)

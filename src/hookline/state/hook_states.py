@@ -21,8 +21,8 @@ from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain, is_simple, refuse_unlike
 from hookline.errors import HookError, HooklineError, StorageError, blame
-from hookline.plan.hook import Hook
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
+from hookline.plan.hook import BaseHook
 
 log = logging.getLogger("hookline")
 
@@ -76,7 +76,7 @@ def check_states_can_be_loaded(hooks: Iterable[Named]) -> None:
     A copy of the hook loads a copy of the state, so the hook itself stays as it is.
     """
     for entry in hooks:
-        if not (is_custom(entry.hook) and _has_state(entry.hook)):
+        if not (_has_state(entry.hook) and is_custom(entry.hook)):
             continue
         with rng.preserved():
             state = collect([entry]).get(entry.name)
@@ -163,8 +163,11 @@ def _restore_one(entry: Named, state: Any) -> None:
 
 
 def _has_state(hook: Any) -> bool:
-    return hasattr(hook, "state_dict") and getattr(type(hook), "state_dict", None) is not Hook.state_dict
+    return hasattr(hook, "state_dict") and getattr(type(hook), "state_dict", None) is not BaseHook.state_dict
 
 
 def _has_loading(hook: Any) -> bool:
-    return hasattr(hook, "load_state_dict") and getattr(type(hook), "load_state_dict", None) is not Hook.load_state_dict
+    return (
+        hasattr(hook, "load_state_dict")
+        and getattr(type(hook), "load_state_dict", None) is not BaseHook.load_state_dict
+    )

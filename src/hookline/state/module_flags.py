@@ -21,7 +21,7 @@ from torch import nn
 from hookline.common.escape import escaped
 from hookline.common.modes import HOLDERS, LEFT
 from hookline.errors import HookError
-from hookline.state.host import CustomPart, HostPart
+from hookline.state.contents import CustomPart, HostPart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -188,30 +188,20 @@ class GroupsPart(HostPart):
             for number, (group, parameters) in enumerate(own)
         ]
 
-    def groups_for(self, name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> list[list[Tensor]]:
-        """Return the parameters in the groups of a checkpoint, which `misfits` found no fault with."""
-        saved = _share(checkpoint.get(GROUPS), name)
-        if saved is not None:
-            return self._parameters(saved["names"])
-        return [group["params"] for group in optim.optimizer.param_groups]
-
-    def misfits_of(self, who: str, name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Return why an optimizer cannot have the groups of a checkpoint."""
-        saved = _share(checkpoint.get(GROUPS), name)
+    def find(self, who: str, name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> list[list[Tensor]] | str:
+        """Return the parameters in the groups of a checkpoint, or why this optimizer cannot have them."""
+        saved, own = _share(checkpoint.get(GROUPS), name), [group["params"] for group in optim.optimizer.param_groups]
         if saved is None:
-            return []
-        sizes = [len(group["params"]) for group in optim.optimizer.param_groups]
-        if sizes != saved["built"]:
-            return [
-                f"{who}: this run has groups of {sizes} parameters, that of the checkpoint began with {saved['built']}"
-            ]
-        known = self._named()
-        unknown = [each for group in saved["names"] for each in group if each not in known]
-        return [
-            f"{who}: a hook has put '{escaped(each)}' into a parameter group of the checkpoint, but the model has no "
-            "such parameter"
-            for each in unknown
-        ]
+            return own
+        sizes, then, known = [len(group) for group in own], saved["built"], self._named()
+        if sizes != then:
+            return f"{who}: this run has groups of {sizes} parameters, the run of the checkpoint began with {then}"
+        for each in (each for group in saved["names"] for each in group if each not in known):
+            return (
+                f"{who}: a hook has put '{escaped(each)}' into a parameter group of the checkpoint, but the model has "
+                "no such parameter"
+            )
+        return self._parameters(saved["names"])
 
     def malformed(self, state: Any) -> list[str]:
         """Expect names in lists, and sizes."""
@@ -223,7 +213,7 @@ class GroupsPart(HostPart):
 
     def _named(self) -> dict[str, Tensor]:
         """Return the parameters by name: of the model, and of modules that the user has added as parts."""
-        parts = {name: part.part for name, part in self._host.parts.items() if isinstance(part, CustomPart)}
+        parts = {name: part.part for name, part in self._host.contents.parts.items() if isinstance(part, CustomPart)}
         modules = {f"{name}:": each for name, each in parts.items() if isinstance(each, nn.Module)}
         return {
             f"{prefix}{name}": parameter

@@ -13,39 +13,38 @@
     hooks             every hook's state under its name
     rng               the random generators of torch (every device), numpy and Python
 
-A new part is one class here and one entry in `parts_of`. A user adds one with `runner.add_part(name, object)`.
+The late ones are in `hookline.state.late_parts`. A new part is one class, and one entry in `hookline.runner.contents`.
+A user adds one with `runner.add_part(name, object)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor, nn
-
-from hookline.checkpoint.compatibility import converted, misfits, optimizer_misfits, processes, separate_elements
-from hookline.common import rng
+from hookline.checkpoint import compatibility
+from hookline.checkpoint.compatibility import Converted
 from hookline.common.checks import is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
-from hookline.data.loader import mix
-from hookline.errors import ConfigError, blame
+from hookline.errors import ConfigError
 from hookline.optim import retiming
 from hookline.optim.hyperparameters import out_of_limits
-from hookline.plan.plan import is_custom
 from hookline.run.position import Position
 from hookline.run.requests import Requests
-from hookline.state import hook_states
-from hookline.state.host import HostPart, Part
-from hookline.state.module_flags import GROUPS, MODULES, GroupsPart, ModulesPart
+from hookline.state.contents import HostPart
+from hookline.state.module_flags import GROUPS, GroupsPart
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hookline.data.batches import Batches
     from hookline.optim.lengths import Length
     from hookline.optim.optim import Optim
     from hookline.optim.optims import Optims
     from hookline.record.hub import MessageHub
     from hookline.screen.terminal import Terminal
+    from hookline.state.contents import Contents
     from hookline.state.loading import Loading
     from hookline.strategies import Strategy
     from hookline.writers.router import Writers
@@ -60,6 +59,8 @@ class Trained(Protocol):
     strategy: Strategy
     terminal: Terminal
     loading: Loading
+    position: Position
+    contents: Contents
     hub: MessageHub
     writers: Writers
     optims: Optims
@@ -71,38 +72,12 @@ class Trained(Protocol):
         """Return the user's module."""
 
     @property
-    def iter(self) -> int:
-        """Return the number of finished iterations."""
-
-    @property
     def train_loop(self) -> Length:
         """Return the training loop."""
 
     @property
     def batches(self) -> Batches | None:
         """Return the pass over the training data that is running."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the `meta` of a checkpoint."""
-
-
-def parts_of(runner: Trained) -> dict[str, Part]:
-    """Return the parts of a runner by name, in the order in which they are loaded."""
-    return {
-        "state_dict": ModelPart(runner),
-        "optimizer": OptimizersPart(runner),
-        "param_schedulers": SchedulersPart(runner),
-        "scaler": ScalersPart(runner),
-        "position": PositionPart(runner),
-        "loader": LoaderPart(runner),
-        MODULES: ModulesPart(runner),
-        GROUPS: GroupsPart(runner),
-        "message_hub": HubPart(runner),
-        "writers": WritersPart(runner),
-        "metric_states": MetricsPart(runner),
-        "hooks": HooksPart(runner),
-        "rng": RandomPart(runner),
-    }
 
 
 class RunnerPart(HostPart):
@@ -114,7 +89,7 @@ class RunnerPart(HostPart):
 
     @property
     def _groups(self) -> GroupsPart:
-        return self._host.parts[GROUPS]  # type: ignore[no-any-return]  # one of the parts below
+        return self._host.contents.parts[GROUPS]  # type: ignore[no-any-return]  # one of the parts below
 
 
 def check_model_state(model: nn.Module) -> None:
@@ -134,6 +109,8 @@ class ModelPart(RunnerPart):
     """The weights and buffers of the model."""
 
     needed = True
+    #: The weights of the checkpoint that `misfits` has compared last, as far as the model has other dtypes.
+    converted: list[Converted] = []  # noqa: RUF012  # replaced, never changed
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the user's module."""
@@ -141,7 +118,7 @@ class ModelPart(RunnerPart):
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the weights."""
-        separate_elements(self._runner.model)
+        compatibility.separate_elements(self._runner.model)
         self._runner.strategy.load_model_state(self._runner.model, state)
 
     def malformed(self, state: Any) -> list[str]:
@@ -151,10 +128,11 @@ class ModelPart(RunnerPart):
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
         """Compare names and shapes, and refuse weights whose numbers would change."""
         model = self._runner.model
-        narrower = [each for each in converted(model.state_dict(), state) if each.is_lossy]
-        return misfits(model, state) + [
+        self.converted = compatibility.converted(model.state_dict(), state)
+        narrower = [each for each in self.converted if each.is_lossy]
+        return compatibility.misfits(model, state) + [
             f"{each}: the model has {each.own}, the checkpoint {each.saved}, so the numbers would change; build the "
-            f"model with {each.saved}, or {self._host.weights_hint}"
+            f"model with {each.saved}, or {self._host.hints.weights}"
             for each in narrower
         ]
 
@@ -173,7 +151,7 @@ class OptimizersPart(RunnerPart):
         )
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load the states, with the options of the checkpoint. `decisions.apply` then uses those of the config."""
+        """Load the states, with the options of the checkpoint. `resume.apply` then uses the config's options."""
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
@@ -207,8 +185,8 @@ class OptimizersPart(RunnerPart):
         if then != now:
             had = ", ".join(map(str, then or ["none"]))
             found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {had}")
-        changed = self._groups.misfits_of(who, name, optim, checkpoint)
-        found += changed or optimizer_misfits(who, self._groups.groups_for(name, optim, checkpoint), saved)
+        groups = self._groups.find(who, name, optim, checkpoint)
+        found += [groups] if isinstance(groups, str) else compatibility.optimizer_misfits(who, groups, saved)
         scaler = optims.share_of(name, checkpoint.get("scaler"))
         if (optim.scaler is None) != (scaler is None):
             here, there = ("no", "one") if optim.scaler is None else ("a", "none")
@@ -333,8 +311,8 @@ class PositionPart(RunnerPart, CountersPart):
             return ["['updates'] (missing)"]
         saved = state["updates"]
         if optims.are_named:
-            return [] if isinstance(saved, dict) and all(map(_is_count, saved.values())) else ["['updates']"]
-        return [] if _is_count(saved) else ["['updates']"]
+            return [] if isinstance(saved, dict) and all(map(is_count, saved.values())) else ["['updates']"]
+        return [] if is_count(saved) else ["['updates']"]
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
         """Check that the loader still has the batch that the run continues with, after the same samples."""
@@ -346,10 +324,10 @@ class PositionPart(RunnerPart, CountersPart):
 
     def _other_shares(self, state: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
         """Refuse another number of processes inside an epoch, unless all of them together take the same batches."""
-        now = self._runner.facts()
+        now = self._runner.contents.facts()
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
-        saved = f"the data: the checkpoint was saved by {processes(then['world_size'])} in the middle of an epoch"
+        saved = f"the data: the checkpoint was saved by {compatibility.processes(then['world_size'])} in the middle of an epoch"
         if "windows" in state:
             return [f"{saved} and of an accumulation window, so that many have to resume it"]
         if then.get("batch_size") is None or now["batch_size"] is None:
@@ -395,12 +373,12 @@ def malformed_position(state: Any) -> list[str]:
     known = Position().state_dict() | Requests().state_dict()
     odd = [name for name, value in state.items() if name in known and type(value) is not type(known[name])]
     counts = ("epoch", "iter", "batch", "validations")
-    odd += [name for name in counts if name not in odd and not _is_count(state.get(name, 0))]
+    odd += [name for name in counts if name not in odd and not is_count(state.get(name, 0))]
     missing = [f"['{name}'] (missing)" for name in ("epoch", "iter", "batch") if name not in state]
     return [*(f"['{name}']" for name in odd), *missing]
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
     """Return whether a value can be a counter. A larger one could not be recorded."""
     return type(value) is int and 0 <= value < 1 << 63
 
@@ -415,164 +393,3 @@ def _fits_scaler(saved: Any, own: float) -> bool:
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a parameter group."""
     return {name: value for name, value in group.items() if name != "params"}
-
-
-class HubPart(RunnerPart):
-    """Histories and facts. All processes load those of the main one, but each has its own values of the last steps."""
-
-    needed = True
-    late = True
-    per_rank = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the hub; in other processes than the main one, only what was not recorded yet."""
-        hub = self._runner.hub
-        return hub.state_dict() if self._runner.strategy.is_main else hub.newest_state()
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load the state of the hub."""
-        self._runner.hub.load_state_dict(checkpoint["message_hub"])
-        if not self._runner.strategy.is_main:
-            self._runner.hub.load_newest_state(state)
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect histories of numbers."""
-        if not isinstance(state, dict):
-            return [""]
-        odd = [f"['{name}']" for name in ("scalars", "info") if not isinstance(state.get(name), dict)]
-        scalars = state.get("scalars")
-        for name, saved in scalars.items() if isinstance(scalars, dict) else ():
-            if not _is_history(saved):
-                odd.append(f"['scalars']['{name}']")
-        return odd
-
-
-def _is_history(saved: Any) -> bool:
-    """Return whether a saved history has numbers, and says how many of them are new."""
-    if not isinstance(saved, dict) or not _is_count(saved.get("fresh")):
-        return False
-    values, weights = saved.get("values"), saved.get("weights", {})
-    if isinstance(values, Tensor):
-        fits = values.ndim == 1 and values.is_floating_point()
-    else:
-        fits = isinstance(values, list) and all(isinstance(value, (int, float)) for value in values)
-    if not (fits and isinstance(weights, dict)):
-        return False
-    count = len(saved["values"])
-    return all(type(at) is int and 0 <= at < count and _is_weight(it) for at, it in weights.items())
-
-
-def _is_weight(value: Any) -> bool:
-    return is_finite(value) and value >= 0
-
-
-class WritersPart(RunnerPart):
-    """The position of each writer in its records."""
-
-    late = True
-    loads_without_state = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of the writers."""
-        return self._runner.writers.state_dict()
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Let each writer continue at its saved position. A writer without a state starts from scratch."""
-        self._runner.writers.load_state_dict(state or {}, self._runner.iter)
-
-
-class MetricsPart(RunnerPart):
-    """The states of metrics that outlive an evaluation, by stage and name."""
-
-    late = True
-    loads_without_state = True
-    runs_user_code = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of these metrics."""
-        return {name: metric.state_dict() for name, metric in self._metrics()}
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore these metrics, and report those without a state."""
-        saved, fresh = state or {}, []
-        for name, metric in self._metrics():
-            if name not in saved:
-                fresh.append(name)
-                continue
-            try:
-                metric.load_state_dict(saved[name])
-            except Exception as error:
-                blame(error, f"in the metric {name}, while restoring its state from a checkpoint")
-                raise
-        if fresh:
-            self._runner.terminal.say(
-                f"not in the checkpoint, so starting from scratch: {', '.join(f'the metric {name}' for name in fresh)}"
-            )
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect a mapping."""
-        return [] if isinstance(state, dict) else [""]
-
-    def _metrics(self) -> Iterator[tuple[str, Any]]:
-        for stage, loops in (("val", self._runner.val_loops), ("test", self._runner.test_loops)):
-            for loop, metrics in loops.items():
-                for name, metric in metrics.metrics.memories().items():
-                    yield "/".join(each for each in (stage, loop, name) if each), metric
-
-
-class HooksPart(HostPart):
-    """The states of the hooks, by name."""
-
-    needed = True
-    late = True
-    runs_user_code = True
-    per_rank = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
-        entries = self._hooks()
-        if not self._host.strategy.is_main:
-            entries = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
-        return hook_states.collect(entries)
-
-    def _hooks(self) -> Iterable[hook_states.Named]:
-        return self._host.plan  # type: ignore[no-any-return]  # given to the constructor
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the state of every hook, and report states without a hook and hooks without a state."""
-        saved = checkpoint["meta"].get("hooks", ())
-        states, was_reported = {**checkpoint["hooks"], **(state or {})}, self._host.loading.was_reported
-        hook_states.restore(
-            *(self._hooks(), states, saved, self._host.terminal.say),
-            is_reported=lambda name: was_reported("hooks", name),
-        )
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect a mapping for every hook of hookline. Another hook may have any state that it loads again."""
-        if not isinstance(state, dict):
-            return [""]
-        names = [entry.name for entry in self._host.plan if not is_custom(entry.hook)]
-        return [f"[{name!r}]" for name in names if not isinstance(state.get(name, {}), dict)]
-
-
-class RandomPart(HostPart):
-    """The random generators. They are loaded last, because the other parts may draw random numbers."""
-
-    needed = True
-    late = True
-    per_rank = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of all generators."""
-        return rng.state()
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the generators. A process that was not there when the state was saved seeds them, if it knows how."""
-        if state is not None:
-            rng.restore(state)
-        elif (seed := checkpoint["meta"].get("seed")) is not None:
-            rng.seed_everything(mix(seed, self._host.strategy.rank, self._host.iter))
-
-    def malformed(self, state: Any) -> list[str]:
-        """Expect the states of known generators."""
-        return [f"['{name}']" for name in rng.malformed(state)] if isinstance(state, dict) else [""]

@@ -18,7 +18,7 @@ from hookline.checkpoint.names import NAMES
 from hookline.common.checks import check_name
 from hookline.common.files import real_path
 from hookline.errors import StorageError, blame
-from hookline.run.requests import SaveRequest
+from hookline.run.save_request import SaveRequest
 from hookline.rundir import failures
 from hookline.state import lost_folders, snapshot
 from hookline.state.finite import check_weights_are_finite
@@ -93,8 +93,7 @@ class Saving:
     def _save(self, requests: list[SaveRequest]) -> None:
         host, began = self._host, time.perf_counter()
         lost = host.strategy.on_main(lambda: lost_folders.find(host.folders))
-        host.check_loss()
-        host.report_changes()
+        host.contents.check()
         self.finish_before_another()
         by_path: dict[Path, list[SaveRequest]] = {}
         for request in requests:
@@ -110,7 +109,7 @@ class Saving:
             return
         write = partial(
             self._write_all,
-            weights=host.weight_names(),
+            weights=host.contents.weight_names(),
             step=host.position.iter,
             validations=host.position.validations,
         )
@@ -143,6 +142,9 @@ class Saving:
             any(request.schedulers for request in requests),
             all((request.params or default) == "trainable" for request in requests),
         )
+
+    def save_in_window(self) -> None:
+        """Write what need not wait for the end of an accumulation window: nothing, because half a step is no state."""
 
     def check_folders(self) -> None:
         """At the end of a run, report that its folder was deleted. The last state of a training is saved again."""
@@ -226,10 +228,10 @@ class Saving:
     ) -> Path:
         """Write a checkpoint of the current state at once. It is not `complete` if it may contain half a step."""
         host = self._host
-        host.check_loss()
+        host.contents.check()
         checkpoint = snapshot.with_meta(snapshot.take(host, optimizer, schedulers), meta or {})
         step, validations = host.position.iter, host.position.validations
-        host.strategy.on_writers(partial(self._check_weights, checkpoint, host.weight_names(), step))
+        host.strategy.on_writers(partial(self._check_weights, checkpoint, host.contents.weight_names(), step))
         self._on_writers(partial(self._write_verified, checkpoint, path, seal.Note(step, validations, complete)))
         return path
 
@@ -312,7 +314,7 @@ class Saving:
     def finish_at_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Wait for a save in the background when the run ends, even if the run has failed.
 
-        The signature is that of an exit callback of `contextlib.ExitStack`.
+        This is an exit callback for `contextlib.ExitStack`.
         """
         try:
             self.finish()
@@ -365,6 +367,6 @@ class Saving:
         if kept is None or kept[1].step <= self.saved_at or not self._host.strategy.is_main:
             return None
         checkpoint, note, path = kept
-        check_weights_are_finite(checkpoint["state_dict"], self._host.weight_names(), note.step)
+        check_weights_are_finite(checkpoint["state_dict"], self._host.contents.weight_names(), note.step)
         self._write_verified(checkpoint, path, note)
         return path

@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-import hookline
 from hookline.checkpoint import frozen
 from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of, with_versions
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain, is_simple
+from hookline.common.version import VERSION
 from hookline.errors import HookError, HooklineError, StorageError
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 from hookline.strategies import Single, Strategy
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookline.state.host import Host, Part
+    from hookline.state.contents import Part
+    from hookline.state.host import Host
 
 #: The types of the facts in `meta` that a resume uses.
 FACTS: dict[str, type | tuple[type, ...]] = {
@@ -47,19 +48,21 @@ def take(
 ) -> dict[str, Any]:
     """Return the state of the whole run. Hooks may change entries at `before_save_checkpoint`.
 
-    If only one process calls this (`alone`), the states that every process has for itself are those of this one. If
-    `partial`, leave out what training has not changed.
+    If only one process calls this (`alone`), the states that every process has for itself come from this one. If
+    `partial`, leave out entries that training has not changed.
     """
     if not alone:
         host.strategy.settle()
     wanted = {"": True, "optimizer": optimizer, "schedulers": schedulers}
-    states = {name: part.state_dict() for name, part in host.parts.items() if wanted[part.option]}
+    states = {name: part.state_dict() for name, part in host.contents.parts.items() if wanted[part.option]}
     states = {
-        name: state for name, state in states.items() if state is not None or not host.parts[name].loads_without_state
+        name: state
+        for name, state in states.items()
+        if state is not None or not host.contents.parts[name].loads_without_state
     }
-    host.rewind(states)
-    checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
-    own = {name: states[name] for name in states if host.parts[name].per_rank}
+    host.evaluation.rewind(states)
+    checkpoint: dict[str, Any] = {"meta": host.contents.facts(), **states}
+    own = {name: states[name] for name in states if host.contents.parts[name].per_rank}
     others = [] if alone else host.strategy.gather_on_main(own)[1:]
     if others:
         checkpoint["ranks"] = others
@@ -69,7 +72,7 @@ def take(
                 "request_save(params='trainable') needs a hook that saves so from the beginning: CheckpointHook with "
                 "params: trainable"
             )
-        checkpoint = frozen.strip(checkpoint, host.saving.built, host.trained_names())
+        checkpoint = frozen.strip(checkpoint, host.saving.built, host.contents.trained_names())
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     separated = host.strategy.separate(checkpoint)
     _check_plain(separated)
@@ -91,7 +94,7 @@ def _check_plain(checkpoint: dict[str, Any]) -> None:
 def _refuse_unusable(host: Host, checkpoint: Mapping[Any, Any], states: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that no run could resume from, before it is written. A hook may have changed it."""
     problems = [f"it must have text as keys, not {key!r}" for key in checkpoint if not isinstance(key, str)]
-    needed = ["meta", *(name for name in states if host.parts[name].needed)]
+    needed = ["meta", *(name for name in states if host.contents.parts[name].needed)]
     if missing := [name for name in needed if name not in checkpoint]:
         problems.append(f"it has no {', '.join(missing)}")
     elif not isinstance(checkpoint["meta"], dict):
@@ -113,17 +116,17 @@ def _misfits_now(host: Host, checkpoint: Mapping[str, Any]) -> list[str]:
     """Return what a resume would refuse in a checkpoint of the current state."""
     if odd := _malformed(host, checkpoint):
         return [not_saved(odd)]
-    if "state_dict" not in host.parts or frozen.is_partial(checkpoint):
+    if "state_dict" not in host.contents.parts or frozen.is_partial(checkpoint):
         return []
     # Only a hook can have changed the names and shapes.
     changed = _custom_hooks(host, "before_save_checkpoint")
-    return host.parts["state_dict"].misfits(checkpoint["state_dict"], checkpoint) if changed else []
+    return host.contents.parts["state_dict"].misfits(checkpoint["state_dict"], checkpoint) if changed else []
 
 
 def environment() -> dict[str, Any]:
     """Return facts about this process: versions, threads, the time."""
     return {
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "format": FORMAT,
         "torch": str(torch.__version__),
         "numpy": np.__version__,
@@ -145,10 +148,10 @@ def check(
 
     `prepare` may change the model or the checkpoint before the two are compared.
     """
-    needed = ["meta", *(name for name, part in host.parts.items() if part.needed)]
+    needed = ["meta", *(name for name, part in host.contents.parts.items() if part.needed)]
     missing = [key for key in needed if key not in checkpoint]
     if missing:
-        raise StorageError(f"{path} has no {', '.join(missing)}, so a run cannot resume from it; {host.weights_hint}")
+        raise StorageError(f"{path} has no {', '.join(missing)}, so a run cannot resume from it; {host.hints.weights}")
     if odd := _malformed(host, checkpoint):
         raise StorageError(f"{path} cannot be used: {not_saved(odd)}")
     if prepare is not None:
@@ -158,7 +161,7 @@ def check(
         raise StorageError(
             f"{path} has format {saved_by}, but this hookline reads only up to format {FORMAT}; use a newer hookline"
         )
-    now = {name: part for name, part in host.parts.items() if not part.late}
+    now = {name: part for name, part in host.contents.parts.items() if not part.late}
     problems = []
     for name, part in now.items():
         with _understood(name, path):
@@ -169,12 +172,12 @@ def check(
 
 def load(host: Host, checkpoint: dict[str, Any], path: str) -> None:
     """Load the parts that are not late, of a checkpoint that was checked."""
-    _load_parts(host, {name: part for name, part in host.parts.items() if not part.late}, checkpoint, path)
+    _load_parts(host, {name: part for name, part in host.contents.parts.items() if not part.late}, checkpoint, path)
 
 
 def load_late(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:
     """Load the parts that are late, where the run continues."""
-    _load_parts(host, {name: part for name, part in host.parts.items() if part.late}, checkpoint, path)
+    _load_parts(host, {name: part for name, part in host.contents.parts.items() if part.late}, checkpoint, path)
 
 
 def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, Any], path: str) -> None:
@@ -194,7 +197,7 @@ def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, 
 def _own(host: Host, name: str, checkpoint: Mapping[str, Any]) -> Any:
     """Return the saved state of a part. If each process has its own, return None to one that was not there."""
     rank = host.strategy.rank
-    if not host.parts[name].per_rank or rank == 0:
+    if not host.contents.parts[name].per_rank or rank == 0:
         return checkpoint.get(name)
     others = checkpoint.get("ranks", [])
     return others[rank - 1].get(name) if rank <= len(others) else None
@@ -226,7 +229,7 @@ def _malformed(host: Host, checkpoint: Mapping[str, Any]) -> list[str]:
         odd += [f"meta['{key}']" for key, kind in FACTS.items() if key in meta and not isinstance(meta[key], kind)]
     if not odd and not all(isinstance(each, int) and each > 0 for each in meta.get("accumulate", ())):
         odd.append("meta['accumulate']")
-    for name, part in host.parts.items():
+    for name, part in host.contents.parts.items():
         if name in checkpoint:
             odd += [f"{name}{where}" for where in part.malformed(checkpoint[name])]
     return odd + _malformed_ranks(host, checkpoint.get("ranks", []))
@@ -237,7 +240,7 @@ def _malformed_ranks(host: Host, ranks: Any) -> list[str]:
     if not isinstance(ranks, list):
         return ["ranks"]
     odd = [f"ranks[{number}]" for number, states in enumerate(ranks) if not isinstance(states, dict)]
-    per_rank = {name: part for name, part in host.parts.items() if part.per_rank}
+    per_rank = {name: part for name, part in host.contents.parts.items() if part.per_rank}
     for number, states in enumerate(ranks if not odd else ()):
         for name, part in per_rank.items():
             if name in states:

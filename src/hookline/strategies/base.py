@@ -25,7 +25,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hookline.checkpoint import store
 from hookline.errors import ConfigError
-from hookline.record.hub import Extreme, Weighted
+from hookline.record.history import Extreme, Weighted
 
 if TYPE_CHECKING:
     from pathlib import Path

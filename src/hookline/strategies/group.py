@@ -253,7 +253,7 @@ class Group:
         return None
 
     def explain(self, error: BaseException) -> BaseException:
-        """Return the error to end with: another process's, if this one is only its consequence.
+        """Return the root-cause error: the other process's, if this one is only a consequence.
 
         An error of this process itself is reported to the others.
         """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
-from hookline.record.hub import Extreme, Weighted, mean_of
+from hookline.record.history import Extreme, Weighted, mean_of
 
 if TYPE_CHECKING:
     from hookline.strategies.group import Group

@@ -179,7 +179,7 @@ class Processes(Strategy):
         self.any(False)
 
     def explain(self, error: BaseException) -> BaseException:
-        """Return the error to end with: another process's, if this one is only its consequence."""
+        """Return the root-cause error: the other process's, if this one is only a consequence."""
         return self.group.explain(error)
 
     # -- numbers

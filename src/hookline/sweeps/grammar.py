@@ -114,13 +114,13 @@ def _from_section(place: str, value: Any) -> Values:
         return Choices(tuple(value))
     if isinstance(value, dict):
         return Choices(tuple(value["values"])) if "values" in value else Range(**value)
-    found = read_values(str(value), f"{place}: {value}")
-    if found is None:
+    values = read_values(str(value), f"{place}: {value}")
+    if values is None:
         raise ConfigError(
             f"{place}: expected a range such as '1e-4..1e-1:log', or a list, found {show(value)}; a single value "
             "belongs to the config itself"
         )
-    return found
+    return values
 
 
 def combine(section: Mapping[str, Values], words: Mapping[str, Values], overrides: Iterable[str]) -> Space:
@@ -136,6 +136,6 @@ def shown(word: str) -> str:
 
 
 def _number(text: str) -> int | float:
-    found = scalar(text)
-    assert isinstance(found, (int, float))
-    return found
+    number = scalar(text)
+    assert isinstance(number, (int, float))
+    return number

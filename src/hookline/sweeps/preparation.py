@@ -137,9 +137,9 @@ def check_options(request: Request) -> None:
 
 
 def _choose(
-    option: str, given: str | None, section: Mapping[str, Any], key: str, default: str, known: tuple[str, ...]
+    option: str, option_value: str | None, section: Mapping[str, Any], key: str, default: str, known: tuple[str, ...]
 ) -> str:
-    choice = given if given is not None else section.get(key) or default
+    choice = option_value if option_value is not None else section.get(key) or default
     check_choice(option, choice, known)
     return str(choice)
 
@@ -186,28 +186,28 @@ def _look_up(data: Any, key: str) -> Any:
 
 
 def choose_metric(
-    given: str | None, before: Mapping[str, Any] | None, tried: LoadedConfig, allow: tuple[str, ...]
+    asked: str | None, before: Mapping[str, Any] | None, tried: LoadedConfig, allow: tuple[str, ...]
 ) -> str:
     """Return the metric, as records name it. For a new study, one batch of the validation shows that it exists."""
-    if before is not None and (given is None or with_prefix(given) == before["metric"]):
+    if before is not None and (asked is None or with_prefix(asked) == before["metric"]):
         return str(before["metric"])
     known = find_metrics(tried, allow)
-    name = given if given is not None else saved_as_best(tried.data)
+    name = asked if asked is not None else saved_as_best(tried.data)
     if name == AUTO and known:
         name = known[0]
     if name is None or name == AUTO:
-        listed = ", ".join(with_prefix(each) for each in known or ())
+        listed = ", ".join(with_prefix(metric) for metric in known or ())
         raise ConfigError(
             f"choose the metric to optimize: --metric NAME{f', with one of {listed}' if listed else ''}; a config with "
             "'save_best' needs no --metric"
         )
     if name.partition("/")[0] in ("train", "test") and name not in (known or ()):
-        listed = ", ".join(with_prefix(each) for each in known or ())
+        listed = ", ".join(with_prefix(metric) for metric in known or ())
         hint = f"; available: {listed}" if listed else ""
         raise ConfigError(f"--metric: a sweep optimizes a metric of the validation, not '{name}'{hint}")
     name = with_prefix(name)
     if known is not None and name.removeprefix(PREFIX) not in known:
-        hint = did_you_mean(name, [with_prefix(each) for each in known])
+        hint = did_you_mean(name, [with_prefix(metric) for metric in known])
         raise ConfigError(f"--metric: validation returns no metric '{name}'; {hint}")
     return name
 

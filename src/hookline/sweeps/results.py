@@ -46,7 +46,7 @@ def read_rows(settings: Settings, study: Study, home: str) -> list[Row]:
     """Return the trials: complete ones, pruned ones, unfinished ones, failed ones; in each group the best first."""
     with studies.study_errors(settings.storage):
         trials = study.get_trials(deepcopy=False)
-    rows = [_row(settings, each, home) for each in trials if each.number < settings.total]
+    rows = [_row(settings, trial, home) for trial in trials if trial.number < settings.total]
     sign = -1 if settings.monitor.rule == "greater" else 1
 
     def order(row: Row) -> tuple[int, bool, float, int]:

@@ -78,9 +78,9 @@ def read_settings(study: Study | None, name: str) -> dict[str, Any] | None:
     """Return the attributes that an existing study records; None if there is no study yet."""
     if study is None:
         return None
-    found = study.user_attrs.get(SETTINGS)
-    if isinstance(found, dict):
-        return found
+    settings = study.user_attrs.get(SETTINGS)
+    if isinstance(settings, dict):
+        return settings
     if study.get_trials(deepcopy=False):
         raise ConfigError(
             f"the study '{name}' exists, but was not created by hookline sweep; choose another name: --study NAME"
@@ -102,7 +102,7 @@ def _is_below(key: str, name: str) -> bool:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the differences between the settings of a study and the settings of this sweep, one line each."""
-    found = [
+    changes = [
         f"the {name} was '{before.get(name)}' and is now '{now[name]}'"
         for name in ("metric", "direction")
         if before.get(name) != now[name]
@@ -118,8 +118,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             ):
                 continue
             where = f"the search space of {key}" if title == "space" else key
-            found.append(f"{where} was {_shown(old, key, title)} and is now {_shown(new, key, title)}")
-    return found
+            changes.append(f"{where} was {_shown(old, key, title)} and is now {_shown(new, key, title)}")
+    return changes
 
 
 def _shown(values: Mapping[str, Any], key: str, title: str) -> str:
@@ -149,11 +149,11 @@ def open_study(settings: Settings, storage: Any) -> Study:
         )
         before = read_settings(study, settings.study)
         now = dict(settings.recorded)
-        if before is not None and (found := differences(before, now)):
+        if before is not None and (changes := differences(before, now)):
             compared = [*study.get_trials(deepcopy=False, states=_results())]
             same_study = before["metric"] == now["metric"] and before["direction"] == now["direction"]
             if compared or not same_study or before["space"] != now["space"]:
-                listed = "\n".join(f"  {line}" for line in found)
+                listed = "\n".join(f"  {line}" for line in changes)
                 raise ConfigError(
                     f"the study '{settings.study}' was begun with other settings, so its trials cannot be compared:\n"
                     f"{listed}\n  to begin another study, add --study NAME"

@@ -144,7 +144,7 @@ class Sweep:
                     job = self._claim(trial)
                     if job is not None:
                         return job
-            waiting = any(each.state == states.WAITING and each.number < self.settings.total for each in trials)
+            waiting = any(trial.state == states.WAITING and trial.number < self.settings.total for trial in trials)
             return self._ask() if waiting or len(trials) < self.settings.total else None
 
     def _claim(self, trial: FrozenTrial) -> Job | None:

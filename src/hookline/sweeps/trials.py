@@ -135,10 +135,10 @@ def environment(settings: Settings, job: Job) -> dict[str, str]:
         "rule": settings.monitor.rule,
         "pruner": settings.pruner,
     }
-    own = {TRIAL: json.dumps(joined), launched.LAUNCHER: str(os.getpid())}
+    variables = {TRIAL: json.dumps(joined), launched.LAUNCHER: str(os.getpid())}
     if settings.jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
-        own["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // settings.jobs, 1))
-    return {**os.environ, **own}
+        variables["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // settings.jobs, 1))
+    return {**os.environ, **variables}
 
 
 # ------------------------------------------------------------------------------------------------------- outcomes

@@ -18,6 +18,27 @@ if TYPE_CHECKING:
 Outcome = Literal["finished", "failed", "killed"]
 
 
+class Records:
+    """The records of a run, as a session sees them. These are none; `Writers` sends them to their destinations."""
+
+    def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
+        """Open the records in this folder, under this name."""
+
+    def close(self, outcome: Outcome = "finished") -> None:
+        """Close the records."""
+
+    def rejoin(self, state: Mapping[str, Any]) -> None:
+        """Continue the records of the run whose checkpoint is evaluated."""
+
+    def files(self) -> Iterable[str]:
+        """Return the names of the files and folders that the records are in."""
+        return ()
+
+    def files_cut_back(self) -> Iterable[str]:
+        """Return the files that are cut back when a run resumes from an earlier checkpoint."""
+        return ()
+
+
 class Writer(ABC):
     """Sends the records of a run to one destination. A subclass implements the three abstract methods.
 

@@ -65,7 +65,7 @@ class CsvWriter(RecordWriter):
         """Replace the file with one that has these columns and rows; without columns, remove it."""
         if columns:
             cells = [[*map(as_text, row), *[""] * (len(columns) - len(row))] for row in rows]
-            complete = encode_rows([[*map(as_text, columns)], *cells])
+            complete = encode_rows([[*map(as_name, columns)], *cells])
             with replacing(path) as fresh:
                 fresh.write(complete)
         else:
@@ -103,16 +103,25 @@ def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def as_text(cell: str) -> str:
-    """Return the text of a cell, with a quote before one that a spreadsheet would run. Numbers stay as they are.
+    """Return the text of a cell below the names. Numbers stay as they are.
 
-    >>> [as_text(cell) for cell in ("=1+1", "-x", "'@x", "-0.5", "-inf", "'loss'")]
-    ["'=1+1", "'-x", "''@x", '-0.5', '-inf', "'loss'"]
+    >>> [as_text(cell) for cell in ("-0.5", "-inf", "-x")]
+    ['-0.5', '-inf', "'-x"]
     """
-    return f"'{cell}" if FORMULA.match(cell) and not _is_number(cell) else cell
+    return cell if _is_number(cell) else as_name(cell)
+
+
+def as_name(cell: str) -> str:
+    """Return the text of a name, with a quote before one that a spreadsheet would run, such as `+1`.
+
+    >>> [as_name(cell) for cell in ("=1+1", "+1", "'@x", "'loss'")]
+    ["'=1+1", "'+1", "''@x", "'loss'"]
+    """
+    return f"'{cell}" if FORMULA.match(cell) else cell
 
 
 def from_text(cell: str) -> str:
-    """Return the name that `as_text` has changed.
+    """Return the name that `as_name` has changed.
 
     >>> [from_text(cell) for cell in ("'=1+1", "''@x", "'loss'")]
     ['=1+1', "'@x", "'loss'"]

@@ -143,8 +143,8 @@ class FileWriter(Writer):
     def unwritten(self) -> dict[str, Any]:
         """Return the waiting numbers as part of a state, or an empty dict if nothing waits."""
         numbers = ([*record.source] for record in self._waiting if record.source is not None)
-        found = list(islice(numbers, SAVED))
-        return {"waiting": found} if found else {}
+        waiting = list(islice(numbers, SAVED))
+        return {"waiting": waiting} if waiting else {}
 
     def drop_waiting(self) -> None:
         """Drop all waiting records."""
@@ -208,9 +208,9 @@ def appending(path: Path) -> FileIO:
     return open(path, "ab", buffering=0, opener=owned)
 
 
-def warn_if_shorter(path: Path, found: int, saved: int, unit: str) -> None:
+def warn_if_shorter(path: Path, present: int, saved: int, unit: str) -> None:
     """Warn if the file has lost records that were in it when the checkpoint was saved."""
-    if found < saved:
+    if present < saved:
         log.warning(
-            "%s has lost records: found %d of the %d %s that were there at the checkpoint", path, found, saved, unit
+            "%s has lost records: found %d of the %d %s that were there at the checkpoint", path, present, saved, unit
         )

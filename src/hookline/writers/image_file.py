@@ -109,15 +109,15 @@ class ImageFile(FileWriter):
             return
         size, iteration = int(state.get("size", 0)), int(state.get("iter", 0))
         warn_if_shorter(self._path, os.path.getsize(self._path), size, "bytes")
-        tests = [line for line, found in lines_after(self._path, size) if _is_test(found, iteration)]
+        tests = [line for line, record in lines_after(self._path, size) if _is_test(record, iteration)]
         cut_back(self._path, size)
         self._file.seek(0, os.SEEK_END)
         for line in tests:
             self.add(Record(line))
 
 
-def _is_test(found: Mapping[str, Any], iteration: int) -> bool:
-    return str(found.get("name", "")).startswith("test/") and int(found.get("step", 0)) <= iteration
+def _is_test(record: Mapping[str, Any], iteration: int) -> bool:
+    return str(record.get("name", "")).startswith("test/") and int(record.get("step", 0)) <= iteration
 
 
 def interval_at(number: int) -> int:

@@ -152,9 +152,9 @@ class JsonlWriter(RecordWriter):
         for line in tests:
             self.add(Record(line))
         if self._images is not None:
-            found = state.get("images")
+            images = state.get("images")
             self._images.load_state_dict(
-                {**(found if isinstance(found, Mapping) else {}), "iter": state.get("iter", 0)}
+                {**(images if isinstance(images, Mapping) else {}), "iter": state.get("iter", 0)}
             )
 
 

@@ -117,16 +117,16 @@ class MlflowWriter(Writer):
         return MlflowClient(sqlite_uri(path))
 
     def _experiment(self, client: Any) -> str | None:
-        found = client.get_experiment_by_name(self.experiment)
-        return found.experiment_id if found is not None else None
+        experiment = client.get_experiment_by_name(self.experiment)
+        return experiment.experiment_id if experiment is not None else None
 
     def _find(self, client: Any) -> str | None:
         """Return the id of the run that an earlier process created, if there is one."""
         experiment = self._experiment(client)
         if not self._resumed or experiment is None:
             return None
-        found = client.search_runs([experiment], f"tags.`{TAG}` = '{self._key}'", max_results=1)
-        return found[0].info.run_id if found else None
+        matches = client.search_runs([experiment], f"tags.`{TAG}` = '{self._key}'", max_results=1)
+        return matches[0].info.run_id if matches else None
 
     def _create(self, client: Any) -> str:
         assert self._begun is not None
@@ -228,7 +228,7 @@ class MlflowWriter(Writer):
         if self.tracking_uri:
             return []
         databases = (DATABASE, DATABASE + NEW)
-        return [each + end for each in databases for end in ("", "-journal", "-wal", "-shm")] + [ARTIFACTS]
+        return [database + end for database in databases for end in ("", "-journal", "-wal", "-shm")] + [ARTIFACTS]
 
     def may_pass(self, error: Exception) -> bool:
         """Return True for a server or database that is down or busy, and False for what MLflow rejects."""

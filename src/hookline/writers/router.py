@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.files import refuse_other_kinds
 from hookline.errors import ConfigError
-from hookline.writers.base import Outcome, Writer
+from hookline.writers.base import Outcome, Records, Writer
 from hookline.writers.delivery import make_delivery
 from hookline.writers.files import RecordWriter
 from hookline.writers.values import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 
-class Writers(Writer):
+class Writers(Writer, Records):
     """Checks everything once, and sends it to all writers of a run.
 
     Invalid input raises an error. A failure inside a writer does not: see `hookline.writers.delivery`.
@@ -166,20 +166,22 @@ class Writers(Writer):
         for delivery in self.deliveries:
             if not delivery.writer.in_background:
                 delivery.flush()
-        states = [(each, each.state_dict()) for each in self.deliveries]
-        return {each.name: state for each, state in states if state or _needs_only_the_iteration(each.writer)}
+        states = [(delivery, delivery.state_dict()) for delivery in self.deliveries]
+        return {
+            delivery.name: state for delivery, state in states if state or _needs_only_the_iteration(delivery.writer)
+        }
 
     def rejoin(self, state: Mapping[str, Any]) -> None:
         """Let each writer continue the run of its state: the records that follow belong to it."""
         for delivery in self.deliveries:
-            if isinstance(state, Mapping) and isinstance(found := state.get(delivery.name), Mapping):
-                delivery.call("rejoin", found)
+            if isinstance(state, Mapping) and isinstance(saved := state.get(delivery.name), Mapping):
+                delivery.call("rejoin", saved)
 
     def load_state_dict(self, state: Mapping[str, Any], iteration: int = 0) -> None:
         """Restore the state of each writer, with the checkpoint's iteration, and then write the waiting configs."""
         for delivery in self.deliveries:
-            if isinstance(found := state.get(delivery.name), Mapping):
-                delivery.load_state_dict({**found, "iter": iteration})
+            if isinstance(saved := state.get(delivery.name), Mapping):
+                delivery.load_state_dict({**saved, "iter": iteration})
         self._resuming = False
         for config in self._configs:
             self.write_config(*config)

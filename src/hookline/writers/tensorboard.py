@@ -141,11 +141,11 @@ class TensorboardWriter(FileWriter):
 
         counts, edges = np.histogram(values, bins=BINS)
         event = self._event(wall_time=time.time(), step=step)
-        found = event.summary.value.add(tag=name).histo
-        found.min, found.max, found.num = float(values.min()), float(values.max()), values.size
-        found.sum, found.sum_squares = float(values.sum()), float(np.square(values).sum())
-        found.bucket_limit.extend(edges[1:].tolist())
-        found.bucket.extend(counts.tolist())
+        histogram = event.summary.value.add(tag=name).histo
+        histogram.min, histogram.max, histogram.num = float(values.min()), float(values.max()), values.size
+        histogram.sum, histogram.sum_squares = float(values.sum()), float(np.square(values).sum())
+        histogram.bucket_limit.extend(edges[1:].tolist())
+        histogram.bucket.extend(counts.tolist())
         self._add(event, step)
 
     def write_graph(self, name: str, model: nn.Module, inputs: Any) -> None:
@@ -233,12 +233,12 @@ def varint(number: int) -> bytes:
     b'\xac\x02'
     """
     number &= (1 << 64) - 1
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def head_of(name: str) -> bytes:
@@ -282,8 +282,8 @@ def as_float32(value: float) -> bytes:
 
 def start_second(path: Path) -> int:
     """Return the second in which an event file was started, from its name."""
-    found = path.name.split(".")[3]
-    return int(found) if found.isdecimal() else 0
+    second = path.name.split(".")[3]
+    return int(second) if second.isdecimal() else 0
 
 
 def trace_graph(model: nn.Module, inputs: Any) -> bytes:
@@ -303,5 +303,5 @@ def trace_graph(model: nn.Module, inputs: Any) -> bytes:
         with SummaryWriter(folder) as writer:
             writer.add_graph(model, inputs)
         (file,) = Path(folder).iterdir()
-        found: bytes = next(event.graph_def for event in LegacyEventFileLoader(str(file)).Load() if event.graph_def)
-        return found
+        graph: bytes = next(event.graph_def for event in LegacyEventFileLoader(str(file)).Load() if event.graph_def)
+        return graph

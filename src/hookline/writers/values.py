@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.errors import ConfigError, DataError, HooklineError
-from hookline.record.hub import PLAIN
+from hookline.record.history import PLAIN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,13 +26,13 @@ def plain_scalars(scalars: Mapping[str, Any]) -> dict[str, float]:
     >>> plain_scalars({"loss": np.float32(0.5), "epoch": 2})
     {'loss': 0.5, 'epoch': 2}
     """
-    found = {}
+    numbers = {}
     for name, value in scalars.items():
         if value.__class__ is float and name.__class__ is str and name not in PLACES:
-            found[name] = value  # the fast path, for nearly all
+            numbers[name] = value  # the fast path, for nearly all
         else:
-            found[scalar_name(name)] = plain_number(name, value)
-    return found
+            numbers[scalar_name(name)] = plain_number(name, value)
+    return numbers
 
 
 def plain_name(kind: str, name: Any) -> str:
@@ -75,16 +75,16 @@ def plain_number(name: str, value: Any) -> float:
 
 def _read(name: str, value: Any) -> float:
     try:
-        found = value.item()
+        number = value.item()
     except (AttributeError, ValueError, RuntimeError):  # not an array, or an array with more than one element
-        found = value
-    if isinstance(found, (bool, int)):
-        return int(found)
-    if isinstance(found, float):
-        return float(found)
+        number = value
+    if isinstance(number, (bool, int)):
+        return int(number)
+    if isinstance(number, float):
+        return float(number)
     shape = getattr(value, "shape", None)
-    given = f"{type(value).__name__} of shape {tuple(shape)}" if isinstance(shape, tuple) and shape else repr(value)
-    raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {given}")
+    shown = f"{type(value).__name__} of shape {tuple(shape)}" if isinstance(shape, tuple) and shape else repr(value)
+    raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {shown}")
 
 
 def _as_float(name: str, number: int) -> float:
@@ -113,12 +113,12 @@ def plain_values(name: str, values: Any) -> NDArray[np.float64]:
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
     try:
-        found = np.asarray(values, dtype=np.float64).reshape(-1)
+        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError) as error:
         raise DataError(f"the histogram '{name}' needs numbers, not {type(values).__name__}: {error}") from None
-    finite: NDArray[np.float64] = found[np.isfinite(found)]
+    finite: NDArray[np.float64] = numbers[np.isfinite(numbers)]
     if not finite.size:
-        raise DataError(f"the histogram '{name}' has no finite number among its {found.size} numbers")
+        raise DataError(f"the histogram '{name}' has no finite number among its {numbers.size} numbers")
     return finite
 
 
@@ -127,8 +127,8 @@ def plain_table(name: str, columns: Any, rows: Any) -> tuple[list[str], list[lis
     try:
         columns, rows = [str(column) for column in columns], [list(row) for row in rows]
     except TypeError:
-        found = f"{columns!r} and {rows!r}"
-        raise DataError(f"the table '{name}' needs a list of columns and a list of rows, not {found}") from None
+        shown = f"{columns!r} and {rows!r}"
+        raise DataError(f"the table '{name}' needs a list of columns and a list of rows, not {shown}") from None
     for number, row in enumerate(rows):
         if len(row) != len(columns):
             raise DataError(
@@ -140,8 +140,8 @@ def plain_table(name: str, columns: Any, rows: Any) -> tuple[list[str], list[lis
 
 def statistics(name: str, values: NDArray[np.float64]) -> dict[str, float]:
     """Summarize a histogram in a few numbers, for writers that keep only numbers."""
-    found = {"min": values.min(), "mean": values.mean(), "std": values.std(), "max": values.max()}
-    return {f"{name}/{key}": float(value) for key, value in found.items()}
+    numbers = {"min": values.min(), "mean": values.mean(), "std": values.std(), "max": values.max()}
+    return {f"{name}/{key}": float(value) for key, value in numbers.items()}
 
 
 def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

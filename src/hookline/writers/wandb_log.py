@@ -33,8 +33,8 @@ def logs_of(folder: Path, run_id: str) -> list[Path]:
     name = glob.escape(run_id)
 
     def age(path: Path) -> tuple[str, int]:
-        found = re.fullmatch(rf"(?:offline-)?run-([^-]*)-{re.escape(run_id)}(?:-(\d+))?", path.parent.name)
-        return (found[1], int(found[2] or 0)) if found else (path.parent.name, 0)
+        match = re.fullmatch(rf"(?:offline-)?run-([^-]*)-{re.escape(run_id)}(?:-(\d+))?", path.parent.name)
+        return (match[1], int(match[2] or 0)) if match else (path.parent.name, 0)
 
     return sorted(folder.glob(f"*run-*-{name}*/run-{name}.wandb"), key=age)
 
@@ -74,9 +74,9 @@ def wait_for_end(path: Path) -> None:
     another clock, so the wait is limited.
     """
     changed, since = 0.0, 0.0
-    while time.time() - (found := path.stat().st_mtime) < PATIENCE:
-        if found != changed:
-            changed, since = found, time.monotonic()
+    while time.time() - (modified := path.stat().st_mtime) < PATIENCE:
+        if modified != changed:
+            changed, since = modified, time.monotonic()
         ended = any(record.WhichOneof("record_type") == "exit" for record in records(path))
         if ended or time.monotonic() - since > PATIENCE:
             return
@@ -85,13 +85,13 @@ def wait_for_end(path: Path) -> None:
 
 def last_steps(folder: Path, run_id: str) -> dict[str, int]:
     """Return the last step of each name that was written for a run."""
-    found: dict[str, int] = {}
+    steps: dict[str, int] = {}
     for path in logs_of(folder, run_id):
         try:
             wait_for_end(path)
             for step, row in history(path):
                 for name in row:
-                    found[name] = max(int(row.get(step_key(name), step)), found.get(name, -1))
+                    steps[name] = max(int(row.get(step_key(name), step)), steps.get(name, -1))
         except Exception as error:  # another version of the library may use another format
             log.warning("%s cannot be read (%s); repeated steps may appear twice in W&B", path, error)
-    return found
+    return steps

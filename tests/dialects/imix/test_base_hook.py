@@ -15,7 +15,7 @@ from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.hooks import HOOKS, HookBase, PriorityStatus, build_hook
 from hookline.dialects.imix.engine.hooks.ema import EMAIterHook
 from hookline.errors import ConfigError, HookError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 from hookline.testing import Recorder as NativeRecorder
 
 from .engines import Recorder, engine_in

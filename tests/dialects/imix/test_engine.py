@@ -24,7 +24,7 @@ from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBuffe
 from hookline.dialects.imix.utils import Config
 from hookline.errors import ConfigError, HookError, HooklineError, NumericsError, StorageError
 from hookline.hooks import CheckInvalidLossHook
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 from hookline.testing import toy_data, toy_model
 
 from .engines import Recorder, engine_in, same_weights

@@ -445,7 +445,7 @@ def test_datasets_are_joined_repeated_and_balanced(drawn: Path) -> None:
             made.get_subset(2)
     with pytest.raises(
         ValueError,
-        match=r"^ConcatDataset: the metainfo 'task' of dataset 2 is 'other', but that of the first dataset is None; if",
+        match=r"^ConcatDataset: the metainfo 'task' of dataset 2 is 'other', but the first dataset has None; if",
     ):
         ConcatDataset([one, pictures(drawn, metainfo={"task": "other"})])
     assert len(ConcatDataset([one, pictures(drawn, metainfo={"task": "other"})], ignore_keys="task")) == 8

@@ -34,8 +34,8 @@ def test_the_22_stages_are_points_of_the_loop_in_its_order() -> None:
 )
 def test_every_n_counts_from_its_start(n: int, start: int, expected: str) -> None:
     counted = [SimpleNamespace(epoch=number, iter=number) for number in range(9)]
-    assert "".join("FT"[Hook().every_n_epochs(at, n, start)] for at in counted) == expected  # type: ignore[arg-type]
-    assert "".join("FT"[Hook().every_n_train_iters(at, n, start)] for at in counted) == expected  # type: ignore[arg-type]
+    assert "".join("FT"[Hook().every_n_epochs(at, n, start)] for at in counted) == expected
+    assert "".join("FT"[Hook().every_n_train_iters(at, n, start)] for at in counted) == expected
 
 
 def test_inner_iterations_and_the_ends() -> None:
@@ -44,7 +44,7 @@ def test_inner_iterations_and_the_ends() -> None:
     assert [hook.end_of_epoch([1, 2, 3], index) for index in range(3)] == [False, False, True]
     by_epoch = SimpleNamespace(epoch=2, iter=11, max_epochs=3, max_iters=12, train_loop=SimpleNamespace(by_epoch=True))
     assert hook.is_last_train_epoch(by_epoch)
-    assert hook.is_last_train_iter(by_epoch)  # type: ignore[arg-type]
+    assert hook.is_last_train_iter(by_epoch)
     by_iter = SimpleNamespace(epoch=2, max_epochs=1, train_loop=SimpleNamespace(by_epoch=False))
     assert hook.is_last_train_epoch(by_iter)
 

@@ -367,4 +367,4 @@ def test_a_custom_iterator_reads_pass_after_pass(tmp_path: Path) -> None:
     for one, other in zip(mine.model.parameters(), usual.model.parameters(), strict=True):
         assert torch.equal(one, other)
     log = (tmp_path / "own" / "run.log").read_text(encoding="utf-8")
-    assert log.count("OwnData reads its data by itself: a resumed run starts a new pass over the data; to resume") == 1
+    assert log.count("OwnData reads its data itself: a resumed run starts a new pass over the data; to resume") == 1

@@ -259,7 +259,7 @@ def test_shapes_are_drawn_on_the_image() -> None:
     assert image[34, 54].tolist() == [0, 0, 250]  # the mask
     assert image[25, 5, 1] > 60  # the line
     assert image[5:15, 40:50].max() == 255  # the text
-    with pytest.warns(UserWarning, match="^a polygon is outside of the image, and may not be visible$"):
+    with pytest.warns(UserWarning, match="^a polygon is outside the image, and may not be visible$"):
         visualizer.draw_bboxes(np.array([[50, 30, 70, 39]]))
     visualizer.set_image(np.full((4, 4), 7, np.uint8))
     assert visualizer.get_image().tolist() == [[7] * 4] * 4  # nothing is drawn on the new one

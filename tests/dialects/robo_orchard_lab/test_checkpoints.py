@@ -424,7 +424,7 @@ def test_a_loader_with_its_own_sampler_resumes_with_a_warning(tmp_path: Path, ca
         resumed, _ = run(tmp_path / str(number), dataloader=loader(), resume_from=resume(path))
         assert parts.equal(parts.weights(resumed), parts.weights(straight)), number
     assert (
-        "the DataLoader resumes at batch 3; its random numbers may differ from those of the interrupted r"
+        "the DataLoader resumes at batch 3; its random numbers may differ from the interrupted run. A plain"
         in caplog.text
     )
 

@@ -15,7 +15,7 @@ from hookline.dialects.robo_orchard_lab.pipeline import ResumeCheckpointConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import ValidationHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks import SaveCheckpointConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import HookContext, PipelineHookArgs, PipelineHooks
-from hookline.engine import control_file
+from hookline.lifecycle import control_file
 from hookline.report.gather import gather
 from hookline.rundir import control
 from hookline.writers.router import Writers

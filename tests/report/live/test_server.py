@@ -101,6 +101,27 @@ def test_links_lead_nowhere(root: Path, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("single", [True, False])
+def test_a_folder_that_becomes_a_link_is_not_served_any_longer(root: Path, tmp_path: Path, single: bool) -> None:
+    toy_runner(max_epochs=1, work_dir=tmp_path / "secret" / "one").train()
+    client, hub = serving(root / "one" if single else root)
+    (run,) = hub.feeds
+    paths = ["/"] * single + [f"/runs/{run}", f"/api/runs/{run}", f"/api/runs/{run}/stream"]
+    replaced, kept = (root / "one", "secret/one") if single else (root, "secret")
+    replaced.rename(tmp_path / "moved")
+    replaced.symlink_to(tmp_path / kept)
+    order = client.post(f"/api/runs/{run}/actions", content='{"action": "save"}', headers=HEADERS)
+    assert [order.status_code, *(client.get(path).status_code for path in paths)] == [404] * (len(paths) + 1)
+    hub.look(lambda topic, message: None)
+    assert list(client.get("/api/runs").json()["list"]) == []
+    assert not (tmp_path / "secret" / "one" / "control.jsonl").exists()
+    replaced.unlink()
+    (tmp_path / "moved").rename(replaced)
+    hub._searched -= 60
+    hub.look(lambda topic, message: None)
+    assert client.get(paths[0]).status_code == 200
+
+
 def test_an_action_is_an_order_in_the_control_file(root: Path) -> None:
     client, hub = serving(root)
     (run,) = hub.feeds

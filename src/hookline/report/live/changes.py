@@ -9,8 +9,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.files import regular
+from hookline.common.files import owned
 from hookline.common.numbers import is_finite
+from hookline.errors import StorageError
 from hookline.report.records import MOST_NAMES, as_record
 from hookline.rundir import control, journal
 from hookline.rundir.names import RECORDS
@@ -58,10 +59,10 @@ class Tail:
     def _lines(self, cut: bool) -> list[bytes]:
         """Return the complete lines since the offset. With `cut`, the first one may have lost its beginning."""
         try:
-            with open(self._path, "rb", opener=regular) as file:
+            with open(self._path, "rb", opener=owned) as file:
                 file.seek(self.offset)
                 text = file.read(MOST_AT_ONCE)
-        except OSError:
+        except (OSError, StorageError):  # a link is not followed
             return []
         end = text.rfind(b"\n") + 1
         if not end and len(text) == MOST_AT_ONCE:  # no record is as long

@@ -35,7 +35,7 @@ class Watched:
 
     def find(self) -> list[str]:
         """Look for new runs, and return the ids of all, sorted by their path. Runs that are gone are forgotten."""
-        found = [self.root] if self.is_single else find_runs(self.root)
+        found = [] if not is_in_place(self.root) else [self.root] if self.is_single else find_runs(self.root)
         self.by_id = {self.id_of(folder): folder for folder in found}
         return list(self.by_id)
 
@@ -46,6 +46,11 @@ class Watched:
     def name_of(self, folder: Path) -> str:
         """Return the path of a run below the given folder."""
         return self.root.name if folder == self.root else folder.relative_to(self.root).as_posix()
+
+
+def is_in_place(folder: Path) -> bool:
+    """Return whether a folder is still where it was found. Somebody may have replaced it, or one above, by a link."""
+    return real_path(folder) == folder
 
 
 def find_runs(root: Path) -> list[Path]:

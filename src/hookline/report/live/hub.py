@@ -13,8 +13,9 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import hookline
+from hookline.common.version import VERSION
 from hookline.report.live.changes import Change, Feed
+from hookline.report.live.folder import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -83,9 +84,12 @@ class Hub:
 
     def look(self, pass_on: Callable[[str, dict[str, Any]], None]) -> None:
         """Look at all runs once, and pass on the news."""
-        if time.monotonic() - self._searched > SEARCH and not self.watched.is_single:
+        if time.monotonic() - self._searched > SEARCH:
             self._search()
         for run, feed in list(self.feeds.items()):
+            if self.feed_of(run) is None:
+                self.feeds.pop(run, None)
+                continue
             change = feed.look()
             for message in messages_of(feed, change):
                 pass_on(run, message)
@@ -108,6 +112,11 @@ class Hub:
                 self.feeds[run] = Feed(folder)
         for run in [run for run in self.feeds if run not in self.watched.by_id]:
             del self.feeds[run]
+
+    def feed_of(self, run: str) -> Feed | None:
+        """Return the data of a run; None if there is no such run, or if its folder is a link now."""
+        feed = self.feeds.get(run)
+        return feed if feed is not None and is_in_place(feed.folder) else None
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """Return all runs as the list of runs shows them, by id."""
@@ -185,7 +194,7 @@ def list_data(hub: Hub) -> dict[str, Any]:
         "title": hub.watched.root.name,
         "path": str(hub.watched.root),
         "made": round(time.time()),
-        "hookline": hookline.__version__,
+        "hookline": VERSION,
         "list": list(hub.rows().values()),
     }
 

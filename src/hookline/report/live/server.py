@@ -90,14 +90,14 @@ class Server:
 
     async def _root(self, request: Request) -> Response:
         if self.hub.watched.is_single:
-            return await self._page_of(next(iter(self.hub.feeds)))
+            return await self._page_of(next(iter(self.hub.feeds), ""))
         return _page(self._list_page())
 
     async def _run_page(self, request: Request) -> Response:
         return await self._page_of(request.path_params["run"])
 
     async def _page_of(self, run: str) -> Response:
-        feed = self.hub.feeds.get(run)
+        feed = self.hub.feed_of(run)
         if feed is None:
             return _unknown(run)
         try:
@@ -120,7 +120,7 @@ class Server:
 
     async def _run_data(self, request: Request) -> Response:
         run = request.path_params["run"]
-        feed = self.hub.feeds.get(run)
+        feed = self.hub.feed_of(run)
         if feed is None:
             return _unknown(run)
         try:
@@ -132,7 +132,7 @@ class Server:
 
     async def _run_stream(self, request: Request) -> Response:
         run = request.path_params["run"]
-        feed = self.hub.feeds.get(run)
+        feed = self.hub.feed_of(run)
         if feed is None:
             return _unknown(run)
         given = request.headers.get("last-event-id") or request.query_params.get("offset", "")
@@ -174,7 +174,7 @@ class Server:
 
     async def _act(self, request: Request) -> Response:
         run = request.path_params["run"]
-        feed = self.hub.feeds.get(run)
+        feed = self.hub.feed_of(run)
         if feed is None:
             return _unknown(run)
         body = bytearray()

@@ -3,6 +3,8 @@
 (() => {
   const hl = window.hookline, el = hl.el, state = hl.state;
   const FIRST = 24, HEIGHT = 250, TOOLTIP_ROWS = 14;
+  /* In a dense curve, each mean stands for this many pixels. */
+  const PIXELS = 3;
   let charts = [];
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) entry.target.chart.build();
@@ -17,6 +19,23 @@
       scale *= weight;
       return mean / (1 - scale);
     });
+  };
+  /* How many of the shown values there are per pixel. */
+  const density = (steps, width) => {
+    const [low, high] = state.zoom ? [state.zoom.min, state.zoom.max] : allSteps();
+    const shown = steps.filter((step) => step >= low && step <= high);
+    return shown.length < 2 ? 0 : (shown.length / Math.max(shown[shown.length - 1] - shown[0], 1)) * ((high - low) / width);
+  };
+
+  /* The means of neighbors, some at a time: a line through every value of a long noisy curve is a solid block. */
+  const thin = (x, y, size) => {
+    const steps = [], means = [];
+    for (let at = 0; at < x.length; at += size) {
+      const known = y.slice(at, at + size).filter((value) => value !== null);
+      steps.push(x[Math.min(at + (size >> 1), x.length - 1)]);
+      means.push(known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null);
+    }
+    return { x: steps, y: means };
   };
   const positive = (values) => values.map((value) => (value !== null && value > 0 ? value : null));
 
@@ -37,18 +56,21 @@
       return this.series.filter((each) => !state.hidden.has(each.run.id));
     }
 
-    /* The lines to draw: for each series the values, and with smoothing the smoothed values on top of pale ones. */
+    /* The lines to draw: for each series the values. With smoothing, or if there are more values than pixels, they are
+       pale, and a line of means is on top. The pointer shows one line of each series: `told`. */
     lines() {
       const found = [];
-      const weight = this.options.plain ? 0 : state.smoothing;
+      const weight = this.options.plain ? 0 : state.smoothing, width = Math.max(this.box.clientWidth, 120);
+      this.isDense = false;
       for (const series of this.visible()) {
-        const metric = series.metric;
-        const raw = { series, x: metric.steps, y: metric.values, pale: weight > 0 };
-        found.push(raw);
-        if (weight > 0) {
-          const means = metric.means && metric.means.length > 1;
-          found.push({ series, x: means ? metric.mean_steps : metric.steps,
-            y: smooth(means ? metric.means : metric.values, weight), pale: false });
+        const metric = series.metric, means = metric.means && metric.means.length > 1;
+        const dense = means || density(metric.steps, width) > 1, pale = weight > 0 || dense;
+        found.push({ series, x: metric.steps, y: metric.values, pale, told: weight === 0 });
+        if (pale) {
+          const x = means ? metric.mean_steps : metric.steps, y = smooth(means ? metric.means : metric.values, weight);
+          const size = dense ? Math.ceil(PIXELS * density(x, width)) : 1;
+          found.push({ series, ...(size > 1 ? thin(x, y, size) : { x, y }), pale: false, told: weight > 0 });
+          this.isDense = this.isDense || dense;
         }
       }
       if (this.isLog()) for (const line of found) line.y = positive(line.y);
@@ -63,9 +85,9 @@
     build() {
       if (this.plot || !this.box.isConnected) return;
       seen.unobserve(this.box);
-      this.drawLegend();
       const lines = this.lines();
       this.drawn = lines;
+      this.drawLegend();
       const tables = lines.filter((line) => line.x.length).map((line) => [line.x, line.y]);
       if (!tables.length) {
         this.box.replaceChildren(el("p", { class: "empty" }, "No values."));
@@ -87,7 +109,7 @@
           bind: { dblclick: () => () => { zoomTo(null); return null; } } },
         scales: {
           x: { time: false, range: (plot, min, max) => (state.zoom ? [min, max] : allSteps()) },
-          y: { distr: this.isLog() ? 3 : 1 },
+          y: { distr: this.isLog() ? 3 : 1, ...(this.options.zero && { range: (plot, min, max) => [0, max * 1.1 || 1] }) },
         },
         axes: [
           { ...axis, values: label, size: 34, incrs: [1, 2, 5].flatMap((n) => [...Array(10).keys()].map((e) => n * 10 ** e)) },
@@ -111,12 +133,12 @@
       const color = line.series.color();
       const single = line.x.length < 3 || line.x.length * 14 < this.box.clientWidth;
       return {
-        stroke: line.pale ? color + (color.startsWith("#") ? "40" : "") : color,
-        alpha: line.pale && !color.startsWith("#") ? 0.3 : 1,
-        width: line.pale ? 1 : 1.8,
+        stroke: line.pale ? color + (color.startsWith("#") ? "66" : "") : color,
+        alpha: line.pale && !color.startsWith("#") ? 0.4 : 1,
+        width: line.pale ? 1.25 : line.told ? 1.8 : 2.4,
         dash: line.series.dash(),
         fill: line.series.fill ? color + "30" : undefined,
-        points: { show: single && !line.pale, size: 5, fill: color },
+        points: { show: single && !line.pale && line.told, size: 5, fill: color },
         spanGaps: false,
       };
     }
@@ -126,7 +148,7 @@
         el("span", { class: "legend-entry" + (series.dash() ? ` ${series.dash()[0] > 4 ? "dashed" : "dotted"}` : "") },
           el("i", { style: { borderColor: series.color() } }), series.label()));
       const more = this.visible().length - entries.length;
-      this.legend.replaceChildren(...entries, more > 0 ? `and ${more} more` : "");
+      this.legend.replaceChildren(...entries, more > 0 ? `and ${more} more` : "", this.isDense ? "means over pale values" : "");
     }
 
     /* The marks of the run: only of one run at a time, otherwise nobody could read them. */
@@ -177,16 +199,17 @@
       const rows = [];
       let step = null;
       for (const line of this.drawn) {
-        if (!line.x.length || (line.pale && state.smoothing > 0)) continue;
+        if (!line.x.length || !line.told) continue;
         const index = nearest(line.x, at);
         if (step === null || Math.abs(line.x[index] - at) < Math.abs(step - at)) step = line.x[index];
-        rows.push([line.series, line.y[index]]);
+        rows.push([line.series, line.y[index], line.x[index]]);
       }
       const near = this.marks().filter((mark) => Math.abs(plot.valToPos(mark.step, "x") - left) < 6).slice(0, 4);
       this.tip.replaceChildren(
         el("div", { class: "tip-step" }, `step ${hl.number(step)}`),
-        ...rows.slice(0, TOOLTIP_ROWS).map(([series, value]) => el("div", {},
-          el("i", { style: { background: series.color() } }), series.label(), el("b", {}, hl.number(value)))),
+        ...rows.slice(0, TOOLTIP_ROWS).map(([series, value, own]) => el("div", {},
+          el("i", { style: { background: series.color() } }), series.label(), el("b", {}, hl.number(value)),
+          own !== step && el("span", { class: "tip-step" }, `at step ${hl.number(own)}`))),
         rows.length > TOOLTIP_ROWS ? el("div", {}, `and ${rows.length - TOOLTIP_ROWS} more`) : "",
         ...near.map((mark) => el("div", { class: "tip-mark" }, mark.text)));
       this.tip.hidden = false;
@@ -223,15 +246,13 @@
     return Math.abs(steps[high] - at) < Math.abs(steps[low] - at) ? high : low;
   };
 
-  /* The steps of all visible runs: charts below each other are easy to compare if they begin and end at the same step. */
+  /* The steps of all visible runs, and of their marks: charts below each other are easy to compare if they begin and end at the same step. */
   const allSteps = () => {
     let low = Infinity, high = -Infinity;
+    const include = (first, last) => { low = Math.min(low, first); high = Math.max(high, last); };
     for (const run of hl.visibleRuns()) {
-      for (const { steps } of run.metrics) {
-        if (!steps.length) continue;
-        low = Math.min(low, steps[0]);
-        high = Math.max(high, steps[steps.length - 1]);
-      }
+      for (const { steps } of run.metrics) if (steps.length) include(steps[0], steps[steps.length - 1]);
+      for (const { step } of run.marks || []) include(step, step); // a run may fail after its last record
     }
     return low < high ? [low, high] : [(Number.isFinite(low) ? low : 0) - 1, (Number.isFinite(high) ? high : 0) + 1];
   };
@@ -243,6 +264,7 @@
       const steps = chart.plot.data[0];
       chart.plot.setScale("x", range || { min: steps[0], max: steps[steps.length - 1] });
     }
+    requestAnimationFrame(() => charts.forEach((chart) => { if (chart.isDense) chart.rebuild(); }));
     document.querySelectorAll("[data-resets-zoom]").forEach((button) => { button.disabled = !range; });
   };
 

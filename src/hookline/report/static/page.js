@@ -14,18 +14,17 @@
     on: { toggle: (event) => state.open.set(name, event.target.open) } }, el("summary", {}, title), content);
 
   const THEMES = ["auto", "light", "dark"];
-  const setTheme = (theme) => {
-    state.theme = theme;
+  const showTheme = (theme) => {
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    hl.charts.rebuild();
+    hl.redraw();
   };
 
   const header = () => {
     const data = hl.data, run = data.runs.length === 1 ? data.runs[0] : null;
     const theme = el("button", { id: "theme", title: "Switch between automatic, light and dark colors", on: { click: () => {
-      setTheme(THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length]);
-      hl.redraw();
+      state.theme = THEMES[(THEMES.indexOf(state.theme) + 1) % THEMES.length];
+      showTheme(state.theme);
     } } }, "Colors: " + state.theme);
     const facts = [run && run.path, run && run.started && `started ${run.started}`,
       run && run.sources.length && run.status === "foreign" && `read from ${run.sources.join(", ")}`,
@@ -117,7 +116,7 @@
         el("button", { on: { click: choose((run, number) => number < MANY) } }, "first ten"),
         el("span", { class: "note" }, "A click on a column sorts by it, a click on a run shows its details.")),
       el("div", { class: "card" }, hl.runTable(found)),
-      losses.length > 0 && el("div", { class: "card", id: "losses" }, el("h3", {}, `Where ${losses[0].metric} differs from that of ${runs[0].name}`),
+      losses.length > 0 && el("div", { class: "card", id: "losses" }, el("h3", {}, `Where ${losses[0].metric} differs from ${runs[0].name}`),
         el("ul", { class: "plain" }, losses.slice(0, 30).map((loss) => el("li", {}, parting(loss)))),
         losses.length > 30 && el("p", { class: "note" }, `and ${losses.length - 30} more runs`)),
       hl.differences("config", found.config), hl.differences("plan", found.plan),
@@ -193,7 +192,7 @@
         const known = samples.filter((each) => typeof each[name] === "number");
         if (known.length < 2) return null;
         const metric = { name: title, stage: "", steps: known.map((each) => each.step), values: known.map((each) => each[name] / unit) };
-        return new hl.charts.Chart(title, [{ ...hl.charts.asSeries(run, metric), label: () => name }], { plain: true }).card;
+        return new hl.charts.Chart(title, [{ ...hl.charts.asSeries(run, metric), label: () => name }], { plain: true, zero: true }).card;
       });
     return section("memory", "Memory", cards.some(Boolean) && el("div", { class: "grid" }, cards));
   };
@@ -230,7 +229,7 @@
     return [
       several && el("section", { class: "pick" }, pick, summary(run), verdictCard(run)),
       images(run),
-      section("plan", "Hooks", run.plan && hl.planPicture(run.plan),
+      section("plan", "Hooks", run.plan && hl.planPicture(run.plan, hooks ? run.hooks.hooks : []),
         hooks && folded("hooks", `What each hook cost (${run.hooks.hooks.length})`, hl.hookTable(run.hooks.hooks))),
       memory(run),
       section("checkpoints", "Checkpoints", run.checkpoints.length > 0 && el("div", { class: "card" }, hl.checkpointTable(run.checkpoints))),
@@ -247,7 +246,7 @@
   hl.redraw = () => {
     const data = hl.data, top = window.scrollY, run = hl.chosenRun();
     hl.charts.clear();
-    const content = data.kind === "plan" ? [header(), section("plan", "Hooks along the loop", hl.planPicture(data.plan))] :
+    const content = data.kind === "plan" ? [header(), section("plan", "Hooks along the loop", hl.planPicture(data.plan, []))] :
       [header(), verdicts(), data.runs.length === 1 && section("summary", "Summary", summary(run)), comparison(), curveSection(),
         rates(), times(), run && details(run)];
     page.replaceChildren(...content.flat().filter(Boolean),
@@ -256,9 +255,18 @@
     hl.listeners.forEach((listener) => listener(data));
   };
 
+  /* Put the parts that runs have in common back into them; see page.py. */
+  const unpack = (data) => {
+    const { shared, ...rest } = data, of = (number) => (number === null ? null : shared[number]);
+    if (!shared) return data;
+    const metric = (each) => ({ ...each, steps: [...of(each.steps)], ...(each.means && { mean_steps: [...of(each.mean_steps)] }) });
+    return { ...rest, runs: data.runs.map((run) => ({ ...run, plan: of(run.plan), config: run.config.map(of),
+      environment: run.environment.map(of), metrics: run.metrics.map(metric) })) };
+  };
+
   /* Draw everything from data. What the reader has chosen stays. */
-  hl.show = (data) => {
-    const first = hl.data === null;
+  hl.show = (packed) => {
+    const first = hl.data === null, data = unpack(packed);
     hl.data = data;
     if (first && data.runs.length > MANY) state.hidden = new Set(data.runs.slice(MANY).map((run) => run.id));
     hl.redraw();
@@ -302,11 +310,13 @@
     return !unknown;
   };
 
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => hl.charts.rebuild());
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => hl.redraw());
   window.addEventListener("beforeprint", () => {
+    showTheme("light"); // paper is white
     document.querySelectorAll("details").forEach((each) => { each.open = true; });
     hl.charts.buildAll();
   });
+  window.addEventListener("afterprint", () => showTheme(state.theme));
   const given = document.getElementById("data");
   if (given && given.textContent.trim()) hl.show(JSON.parse(given.textContent));
 })();

@@ -14,8 +14,8 @@ from hookline.dialects.imix.engine.hooks.base_hook import POINTS, HookBase, Prio
 from hookline.dialects.imix.engine.running import EngineRunner, runner_of, step_of
 from hookline.engine.loop_specs import TrainLoop
 from hookline.errors import ConfigError, HookError, HooklineError
-from hookline.plan.hook import Hook
 from hookline.plan.plan import Plan
+from hookline.runner.hook import Hook
 
 
 class EngineBase:

@@ -17,7 +17,7 @@ from hookline.dialects.imix.engine.settings import ABSENT, Settings
 from hookline.dialects.imix.solver import build_lr_scheduler
 from hookline.dialects.imix.utils.config import read
 from hookline.errors import ConfigError, HookError
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 #: The loggers for a config without `log_config.hooks`.
 LOGGERS = ("CommonMetricLoggerHook", "JSONLoggerHook", "TensorboardLoggerHook")

@@ -62,7 +62,7 @@ class Organizer:
 
     @property
     def hooks(self) -> list[Any]:
-        """Return the hooks that the engine registers: the default ones, then those of `custom_hooks`."""
+        """Return the hooks that the engine registers: the default hooks, then `custom_hooks`."""
         return [hook for hook, _ in self.leveled]
 
     # -- the parts, each from the config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,15 @@ from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBuffe
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
 from hookline.dialects.imix.utils.config import read
+from hookline.engine.evaluation import Evaluation
 from hookline.errors import ConfigError, blame
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.callers import failing_call
 from hookline.plan.costs import Cost
-from hookline.plan.hook import Hook
+from hookline.run.hints import Hints
+from hookline.runner.hook import Hook
 from hookline.runner.host import RunnerHost
 from hookline.runner.runner import Runner
-from hookline.state.host import Host
 from hookline.strategies import Strategy, pick
 from hookline.strategies.ddp import DDP
 
@@ -31,31 +33,48 @@ if TYPE_CHECKING:
 LEFT_OUT = dict.fromkeys(("runtime_info", "timer", "logger", "param_scheduler", "checkpoint"))
 
 
+@dataclass
+class EngineHints(Hints):
+    """The hints in messages, in the words of iMIX."""
+
+    nan: str = (
+        "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
+        "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
+    )
+
+
+class EngineEvaluation(Evaluation):
+    """The evaluations of an engine: EvaluateHook runs those that are due, and here those that are requested."""
+
+    @property
+    def _hooks(self) -> list[EvaluateHook]:
+        hooks = [entry.hook for entry in self.host.plan]
+        return [hook for hook in hooks if isinstance(hook, EvaluateHook) and hook.is_run_eval]
+
+    @property
+    def possible(self) -> bool:
+        """Return whether there is an EvaluateHook."""
+        return bool(self._hooks)
+
+    def run_if_due(self) -> bool:
+        """Let EvaluateHook evaluate if that was requested, and return whether it did."""
+        requests = self.host.requests
+        if not (requests.validate and self.possible):
+            return False
+        requests.validate = False
+        for hook in self._hooks:
+            hook.evaluate(hook.trainer, self.host.position.iter)
+        return True
+
+
 class EngineHost(RunnerHost):
     """Trains for an engine. Its hooks evaluate."""
 
     strict_start = False
     needs_optim = False
-    nan_hint = (
-        "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
-        "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
-    )
+    hints_class = EngineHints
 
-    @property
-    def _evaluations(self) -> list[EvaluateHook]:
-        return [each.hook for each in self.plan if isinstance(each.hook, EvaluateHook) and each.hook.is_run_eval]
-
-    @property
-    def can_validate(self) -> bool:
-        """Return whether there is an EvaluateHook."""
-        return bool(self._evaluations)
-
-    def validate_now(self) -> None:
-        """Let EvaluateHook evaluate. It runs by itself what is due."""
-        for hook in self._evaluations:
-            hook.evaluate(hook.trainer, self.iter)
-
-    validate_if_due = Host.validate_if_due
+    evaluation_class = EngineEvaluation
 
 
 class EngineRunner(Runner):

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from hookline.optim.optim import Optim
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 log = logging.getLogger("hookline")
 

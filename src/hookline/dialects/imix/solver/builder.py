@@ -1,4 +1,4 @@
-"""Building optimizers and learning-rate policies from dicts: those of torch, and two policies of iMIX."""
+"""Building torch's optimizers and learning-rate policies, and two policies of iMIX, from dicts."""
 
 from __future__ import annotations
 

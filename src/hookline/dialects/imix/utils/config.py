@@ -75,7 +75,7 @@ def _convert(value: Any) -> Any:
 
 
 def _read_python(file: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
-    """Return the variables that a Python file sets, merged over those of its base files."""
+    """Return the variables that a Python file sets, merged over the variables of its base files."""
     if file.resolve() in chain:
         raise ConfigError(f"{file}: its _base_ files form a cycle")
     try:

@@ -49,7 +49,7 @@ def parse_value(text: str) -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text at the commas that are outside of brackets."""
+    """Split a text at the commas that are outside brackets."""
     parts, depth, start = [], 0, 0
     for position, sign in enumerate(text):
         depth += (sign in "[(") - (sign in ")]")

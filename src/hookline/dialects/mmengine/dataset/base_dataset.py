@@ -125,7 +125,7 @@ class BaseDataset(Dataset[Any]):
 
     @classmethod
     def _load_metainfo(cls, metainfo: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Merge the given metadata into that of the class; a string that names a file is replaced by its lines."""
+        """Merge the given metadata into the class's metadata; a string that names a file is replaced by its lines."""
         found = copy.deepcopy(cls.METAINFO)
         for name, value in (metainfo or {}).items():
             try:

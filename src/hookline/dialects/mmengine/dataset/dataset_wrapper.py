@@ -72,8 +72,8 @@ class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
             for name in {*own, *self._metainfo} - {*self.ignore_keys}:
                 if name not in own or name not in self._metainfo or not _equal(own[name], self._metainfo[name]):
                     raise ConfigValueError(
-                        f"ConcatDataset: the metainfo '{name}' of dataset {number} is {own.get(name)!r}, but that of "
-                        f"the first dataset is {self._metainfo.get(name)!r}; if that is intended, add it to ignore_keys"
+                        f"ConcatDataset: the metainfo '{name}' of dataset {number} is {own.get(name)!r}, but the "
+                        f"first dataset has {self._metainfo.get(name)!r}; if that is intended, add it to ignore_keys"
                     )
         self._fully_initialized = False
         if not lazy_init:

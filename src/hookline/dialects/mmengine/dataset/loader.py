@@ -132,7 +132,7 @@ def _choose_sampler(cfg: Mapping[str, Any], dataset: Any, seed: int | None) -> A
 
 
 def _build_sampler(given: Any, known: Mapping[str, Any]) -> Any:
-    """Build a sampler from its config, and pass it those of the known arguments that it takes."""
+    """Build a sampler from its config, and pass it the known arguments that it takes."""
     if not isinstance(given, Mapping):
         return given
     kind = given.get("type")

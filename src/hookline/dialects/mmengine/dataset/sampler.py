@@ -21,7 +21,7 @@ class _SeededSampler(Sampler[int]):
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None) -> None:
         self.rank, self.world_size = get_dist_info()
         self.dataset, self.shuffle = dataset, shuffle
-        #: Whether the seed is that of the run; if so, the loader of the run sets it.
+        #: Whether the run's seed is used; if so, the loader of the run sets it.
         self.follows_run = seed is None
         self.seed = _shared_seed() if seed is None else seed
 

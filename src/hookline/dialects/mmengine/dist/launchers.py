@@ -38,7 +38,7 @@ def check_launcher(launcher: str) -> str:
 
 
 def describe_processes(launcher: str, port: int | None = None) -> None:
-    """Set torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) from those of the launcher."""
+    """Set torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) from the launcher's."""
     if launcher not in VARIABLES:
         raise ConfigValueError(f"unknown launcher {launcher!r}; {did_you_mean(str(launcher), VARIABLES)}")
     names = VARIABLES[launcher]

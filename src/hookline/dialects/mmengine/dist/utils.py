@@ -33,7 +33,7 @@ def get_default_group() -> Any:
 
 
 def get_backend(group: Any = None) -> str | None:
-    """Return the backend that the processes communicate with: that of GPUs if it also has one for the CPU."""
+    """Return the backend that the processes communicate with: the GPU backend if it also has one for the CPU."""
     if not is_distributed():
         return None
     return str(torch_dist.get_backend(group)).rpartition(":")[2]

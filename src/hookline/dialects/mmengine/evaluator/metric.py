@@ -59,7 +59,7 @@ class BaseMetric(metaclass=ABCMeta):
     def evaluate(self, size: int) -> dict[str, Any]:
         """Return the metrics over a dataset of this size, and clear the stored results.
 
-        The first process computes them from the results of all processes, without those of repeated samples.
+        The first process computes them from the results of all processes, without repeated samples.
         """
         if not self.results:
             log.warning(

@@ -25,7 +25,7 @@ log = logging.getLogger("hookline")
 class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
-    The parameters that are not listed here are those of hookline's CheckpointHook.
+    For parameters that are not listed here, see hookline's CheckpointHook.
 
     Args:
         interval: Save every `interval` epochs or iterations. -1 saves only at the end.

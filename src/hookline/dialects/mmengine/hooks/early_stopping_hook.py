@@ -16,7 +16,7 @@ from hookline.hooks import early_stopping
 class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Stops training when a validation metric no longer improves.
 
-    The parameters that are not listed here are those of hookline's EarlyStoppingHook.
+    For parameters that are not listed here, see hookline's EarlyStoppingHook.
 
     Args:
         rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name, first as

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline.errors import HookError
-from hookline.plan import hook
+from hookline.runner import hook
 
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner as NativeRunner

@@ -20,7 +20,7 @@ USUAL_SUFFIXES = (".json", ".log", ".py", "yaml")
 class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Sends records to the writers of the run, including the visualizer's backends, and to the terminal.
 
-    The parameters that are not listed here are those of hookline's LoggerHook.
+    For parameters that are not listed here, see hookline's LoggerHook.
 
     Args:
         file_client_args: Only the local disk is supported.

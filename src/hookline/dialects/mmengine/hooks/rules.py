@@ -18,7 +18,7 @@ def original_rule(
 ) -> Rule | None:
     """Return MMEngine's rule for a name; None if it has none, so that hookline's rule applies.
 
-    MMEngine looks for its keys as the whole name and then anywhere in it, each time first for those of `greater`. If
+    MMEngine looks for its keys as the whole name and then anywhere in it, each time first for the keys of `greater`. If
     the name shows the opposite, warn: an unchanged config must not silently keep the worst checkpoint.
     """
     keys: dict[Rule, Iterable[str]] = {

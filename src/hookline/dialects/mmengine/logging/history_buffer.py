@@ -10,7 +10,7 @@ import numpy as np
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
 from hookline.errors import did_you_mean
-from hookline.record.hub import History
+from hookline.record.history import History
 
 
 class HistoryBuffer(History):

@@ -15,6 +15,7 @@ from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.logging.history_buffer import HistoryBuffer
 from hookline.errors import HookError, did_you_mean
 from hookline.record import hub
+from hookline.record.history import KEPT, History
 
 log = logging.getLogger("hookline")
 
@@ -52,14 +53,14 @@ class MessageHub(hub.MessageHub, ManagerMixin):
                 raise ConfigKeyError(f"resumed_keys has '{key}', which is not recorded; {did_you_mean(key, known)}")
         self._not_resumed.update(key for key, resumed in (resumed_keys or {}).items() if not resumed)
 
-    log_scalars: Mapping[str, hub.History] = forwarded("scalars", "Return all histories that have values, by name.")
+    log_scalars: Mapping[str, History] = forwarded("scalars", "Return all histories that have values, by name.")
     runtime_info: dict[str, Any] = forwarded("info", "Return all info, by name.")
 
     def history(self, name: str) -> HistoryBuffer:
         """Return the history of a name, and create it if necessary."""
         found = self._scalars.get(name)
         if found is None:
-            found = self._scalars[name] = HistoryBuffer(max_length=hub.KEPT)
+            found = self._scalars[name] = HistoryBuffer(max_length=KEPT)
             found.keep(self._kept)
         assert isinstance(found, HistoryBuffer)
         return found

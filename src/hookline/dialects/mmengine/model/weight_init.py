@@ -230,7 +230,7 @@ def initialize(module: nn.Module, init_cfg: Mapping[str, Any] | list[Mapping[str
 
 
 def _override(module: nn.Module, given: Mapping[str, Any], described: Mapping[str, Any]) -> None:
-    """Initialize a child and everything in it, with its own settings or with those of its parent."""
+    """Initialize a child and everything in it, with its own settings or its parent's."""
     own = dict(given)
     name = own.pop("name", None)
     if name is None or (own and "type" not in own):

@@ -121,7 +121,7 @@ class Registry(registry.Registry):
 
     @contextmanager
     def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
-        """Make a scope the current one in a `with` block, and yield its registry; with None, that of the current scope.
+        """Make a scope the current one in a `with` block, and yield its registry; with None, keep the current scope.
 
         If the scope has no registry of this purpose, yield this one.
         """

@@ -36,7 +36,7 @@ class Fallback:
 
 
 class OwnTrainLoop(Counters, TrainLoop):
-    """What a training loop of a project has besides its own code."""
+    """The members of a training loop of a project besides its own code."""
 
     step = staticmethod(train_step)
     updates_itself = True
@@ -51,12 +51,12 @@ class OwnTrainLoop(Counters, TrainLoop):
     _planned = None
 
     def validation_due(self, at: Position) -> bool:
-        """Return False: a loop of a project validates by itself."""
+        """Return False: a loop of a project validates itself."""
         return False
 
 
 class OwnEvalLoop(BaseLoop, EvalLoop):
-    """What an evaluation loop of a project has besides its own code."""
+    """The members of an evaluation loop of a project besides its own code."""
 
     stage = "val"
     step = staticmethod(val_step)

@@ -18,7 +18,7 @@ from hookline.dialects.mmengine.runner import adopted_loops
 from hookline.dialects.mmengine.runner.base_loop import BaseLoop
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.errors import HookError, did_you_mean, nearest
-from hookline.plan.hook import Hook
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     import torch

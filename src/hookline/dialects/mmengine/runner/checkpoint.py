@@ -59,7 +59,7 @@ def weights_of(checkpoint: Mapping[str, Any], revise_keys: Sequence[tuple[str, s
 
 
 def inside_of(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """Return the weights of a model with the names that they have inside of a BaseTTAModel, if it is one."""
+    """Return the weights of a model with the names that they have inside a BaseTTAModel, if it is one."""
     if not isinstance(model, BaseTTAModel):
         return state
     named = OrderedDict((f"module.{name}", value) for name, value in state.items())

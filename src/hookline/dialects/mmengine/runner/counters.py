@@ -1,4 +1,4 @@
-"""The counters of a training loop, which are those of the run. Requests are handled where a loop counts."""
+"""The counters of a training loop, which are the run's counters. Requests are handled where a loop counts."""
 
 from __future__ import annotations
 

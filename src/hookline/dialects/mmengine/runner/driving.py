@@ -1,9 +1,10 @@
-"""How MMEngine's loops differ from hookline's: `train()` and `eval()` at every pass, and loops of a project."""
+"""Differences between MMEngine's loops and hookline's: `train()` and `eval()` at every pass, and loops of a project."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -18,6 +19,7 @@ from hookline.engine.evaluation import Evaluation
 from hookline.engine.training import Training
 from hookline.errors import HookError
 from hookline.resume.contract import RunContract
+from hookline.run.hints import Hints
 from hookline.runner.host import RunnerHost
 
 if TYPE_CHECKING:
@@ -53,14 +55,14 @@ class MMTraining(Training):
 
 
 class MMEvaluation(Evaluation):
-    """Evaluates with hookline's loop, or with that of the project."""
+    """Evaluates with hookline's loop, or with the project's loop."""
 
     def in_mode(self) -> AbstractContextManager[None]:
         """Return a context that leaves the modes to the loops, which call `eval()` as in MMEngine."""
         return torch.set_grad_enabled(False)
 
     def run(self, stage: Literal["val", "test"]) -> dict[str, Any]:
-        """Evaluate with hookline's loop, or with that of the project."""
+        """Evaluate with hookline's loop, or with the project's loop."""
         runner = cast("MMHost", self.host).runner
         loop: Any = runner.val_loop if stage == "val" else runner.test_loop
         runner.follow_loop()
@@ -80,6 +82,13 @@ class MMContract(RunContract):
         return found
 
 
+@dataclass
+class MMHints(Hints):
+    """The hints in messages, in the words of MMEngine."""
+
+    closure: str = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
+
+
 class MMHost(RunnerHost):
     """Runs what a Runner of MMEngine was given. Its loops are built when they are needed."""
 
@@ -88,7 +97,7 @@ class MMHost(RunnerHost):
     training_class: ClassVar[type[Training]] = MMTraining
     evaluation_class: ClassVar[type[Evaluation]] = MMEvaluation
     contract_class: ClassVar[type[RunContract]] = MMContract
-    closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
+    hints_class: ClassVar[type[Hints]] = MMHints
 
     @property
     def train_loop(self) -> TrainLoop:

@@ -98,7 +98,7 @@ class _TrainLoop(TrainLoop, Counters):
     def validation_due(self, at: Position) -> bool:
         """Return whether validation is due before the next step. A new interval applies from its milestone on."""
         self._decide_current_val_interval()
-        return not self.is_own and super().validation_due(at)  # a loop of a project validates by itself
+        return not self.is_own and super().validation_due(at)  # a loop of a project validates itself
 
 
 class EpochBasedTrainLoop(_TrainLoop):

@@ -19,6 +19,7 @@ from hookline.engine.numerics import check_result
 
 if TYPE_CHECKING:
     from hookline.dialects.mmengine.runner.counters import Counters
+    from hookline.dialects.mmengine.runner.driving import MMHost
     from hookline.dialects.mmengine.runner.runner import Runner
     from hookline.engine.training import Training
     from hookline.plan.plan import Plan
@@ -42,9 +43,9 @@ def report(loop: Any) -> None:
 
 
 def warn_of_own_data(loop: Any) -> None:
-    """Warn once that a loop by iterations reads its data by itself, so that its position in the data is unknown."""
+    """Warn once that a loop by iterations reads its own data, so that its position in the data is unknown."""
     log.warning(
-        "%s reads its data by itself: a resumed run starts a new pass over the data; to resume exactly, read "
+        "%s reads its data itself: a resumed run starts a new pass over the data; to resume exactly, read "
         "next(self.dataloader_iterator)",
         type(loop).__name__,
     )
@@ -52,7 +53,7 @@ def warn_of_own_data(loop: Any) -> None:
 
 
 def refuse_other_counts(loop: Any, resumed: bool) -> None:
-    """Refuse to resume a loop that counts in attributes of its own, which a checkpoint does not have."""
+    """Refuse to resume a loop that counts in its own attributes, which a checkpoint does not have."""
     position = loop.runner.position
     if resumed and (loop.iter, loop.epoch if loop.by_epoch else position.epoch) != (position.iter, position.epoch):
         raise ConfigValueError(
@@ -64,7 +65,7 @@ def refuse_other_counts(loop: Any, resumed: bool) -> None:
 
 def run_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Tensor | None:
     """Call the project's `run_iter` for a batch, in hookline's loop."""
-    runner, loop = cast("Runner", training.host), cast("Any", training.loop)
+    runner, loop = cast("MMHost", training.host).runner, cast("Any", training.loop)
     position = training.position
     before = position.iter
     runner.outputs_of_hooks = None
@@ -105,7 +106,7 @@ def train(training: Training, loop: Counters) -> None:
 def evaluate(runner: Runner, loop: Any, stage: Literal["val", "test"]) -> dict[str, Any]:
     """Let the project's loop validate or test, and return its metrics, even if it only passes them to hooks."""
     plan, position = runner.plan, runner.position
-    runner._host.evaluation.current, runner.metrics_of_hooks = loop, {}
+    runner._host.evaluation.running, runner.metrics_of_hooks = loop, {}
     loop.metrics.reset(runner.device)
     loop.own_run = True
     try:

@@ -42,7 +42,7 @@ from hookline.dialects.plain import plain_data
 from hookline.optim.optims import Optims
 from hookline.plan.callers import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
-from hookline.run.requests import SaveRequest
+from hookline.run.save_request import SaveRequest
 from hookline.runner import runner as native
 from hookline.state import snapshot
 from hookline.strategies import Strategy, unwrap
@@ -162,7 +162,7 @@ class Runner(native.Runner):
             config=plain_data(self.cfg) if cfg is not None else None,
             quiet=building.level_of(log_level) > logging.INFO,
         )
-        self._host.seed_is_chosen = self._seed_is_chosen
+        self._host.start.contract.choices.seed_is_chosen = self._seed_is_chosen
         self.work_dir = WorkDir(work_dir)
         self._resume, self._load_from = bool(resume), load_from
         self.hub = self.message_hub = self.build_message_hub()
@@ -237,7 +237,7 @@ class Runner(native.Runner):
         self._param_schedulers = self.build_param_scheduler(self._param_scheduler)
 
     def _begin_weights(self) -> None:
-        """Call the model's `init_weights` once. It goes on with the random numbers that the constructor drew from."""
+        """Call the model's `init_weights` once. It continues with the random numbers that the constructor drew from."""
         begin = getattr(self.model, "init_weights", None)
         if not self._weights_begun and not self._host.loading.started and begin is not None:
             rng.restore(self._state_after_model)
@@ -349,7 +349,7 @@ class Runner(native.Runner):
         self.diff_rank_seed = bool(diff_rank_seed)
         self._seed = set_random_seed(seed, self.deterministic)
         if hasattr(self, "_host"):
-            self._host.seed, self._host.seed_is_chosen = self._seed, self._seed_is_chosen
+            self._host.seed, self._host.start.contract.choices.seed_is_chosen = self._seed, self._seed_is_chosen
 
     def build_model(self, model: Any) -> nn.Module:
         """Build the model from its config. In one process, batch norms over several become ordinary ones."""
@@ -533,8 +533,9 @@ class Runner(native.Runner):
 
     def load_or_resume(self) -> None:
         """Load the weights of `load_from` now. A resumed run restores its whole state when it starts."""
-        if self._host.load_from is not None:
-            path, self._host.load_from = self._host.load_from, None
+        choices = self._host.start.contract.choices
+        if choices.load_from is not None:
+            path, choices.load_from = choices.load_from, None
             self.load_checkpoint(path)
 
     @master_only

@@ -81,7 +81,7 @@ class Canvas:
     def _warn_outside(self, what: str, positions: Any) -> None:
         inside = (positions >= 0).all() and (positions < (self.width, self.height)).all()
         if not inside:
-            warnings.warn(f"a {what} is outside of the image, and may not be visible", stacklevel=3)
+            warnings.warn(f"a {what} is outside the image, and may not be visible", stacklevel=3)
 
     # -- shapes
 

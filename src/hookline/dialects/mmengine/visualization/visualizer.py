@@ -63,21 +63,21 @@ class Visualizer(ManagerMixin, Canvas):
         return [writer for backend in self._vis_backends.values() for writer in backend.writers()]
 
     def join(self, runner: Runner) -> None:
-        """Add the backends' writers to those of a run, and send everything to the run's writers from now on."""
+        """Add the backends' writers to a run's writers, and send everything to the run's writers from now on."""
         present, own = runner.writers.all, self.native_writers()
         if self._save_dir is not None and self._save_dir.resolve() != runner.work_dir.resolve():
             for writer in own:
                 if isinstance(writer, ImageFolderWriter):
                     writer.write_to(self._save_dir)
         more = [writer for writer in own if not any(_writes_same_files(writer, other) for other in present)]
-        runner._host.writers = Writers([*present, *more], main=runner.rank == 0)
+        runner._host.use_writers(Writers([*present, *more], main=runner.rank == 0))
         self._writers, self._of_run = runner.writers, True
         for kind in (type(self), Visualizer):  # components look it up in the base class, whatever class the run uses
             kind.make_current(self)
 
     @property
     def writers(self) -> Writers:
-        """Return the writers that receive everything: those of the run or, without a run, its own in `save_dir`."""
+        """Return the writers that receive everything: the run's writers or, without a run, its own in `save_dir`."""
         if self._writers is None:
             if self._vis_backends and self._save_dir is None:
                 raise ConfigValueError(
@@ -90,7 +90,7 @@ class Visualizer(ManagerMixin, Canvas):
         return self._writers
 
     def get_backend(self, name: str) -> Any:
-        """Return the backend with this name; the default name is that of its class."""
+        """Return the backend with this name; the default name is the name of its class."""
         return self._vis_backends[name]
 
     @master_only

@@ -5,37 +5,35 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
-
-from torch import nn
+from typing import Any
 
 from hookline.checkpoint import store
 from hookline.common import rng
-from hookline.common.files import write_text
 from hookline.dialects.errors import HookTypeError
 from hookline.dialects.pointrix.engine import parts
-from hookline.dialects.pointrix.engine.running import begin_writer, close_writer, hooks_see_failures
-from hookline.dialects.pointrix.engine.state import parts_of
+from hookline.dialects.pointrix.engine.running import TrainerRecords, TrainerStages, hooks_see_failures
+from hookline.dialects.pointrix.engine.state import TrainerContents
 from hookline.dialects.pointrix.hook import parse_hooks
 from hookline.dialects.pointrix.hook.hooks import HookList
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
-from hookline.dialects.pointrix.utils.config import config_text, config_to_primitive, parse_structured
+from hookline.dialects.pointrix.utils.config import config_to_primitive, parse_structured
 from hookline.engine.numerics import bad_loss
 from hookline.errors import ConfigError, HookError, StorageError
-from hookline.hooks.report import write_report
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
 from hookline.resume.contract import Contract
 from hookline.resume.start import Start
-from hookline.run.position import Position
-from hookline.run.requests import Requests, SaveRequest
-from hookline.state import snapshot
+from hookline.run.handling import Validations, Windows
+from hookline.run.hints import Hints
+from hookline.run.keep import Choices
+from hookline.run.position import Current, Position
+from hookline.run.requests import Requests
+from hookline.run.save_request import SaveRequest
 from hookline.state.host import Host
 from hookline.state.loading import Loading
 from hookline.state.saving import Saving
@@ -46,11 +44,19 @@ DEVICE = re.compile(r"(auto|cpu|cuda|gpu|mps|xpu|npu|hpu|mtia|meta)[:_ ]?\d*", r
 
 
 class TrainerContract(Contract):
-    """How a trainer continues from a checkpoint: its model grows to the size of the saved one."""
+    """Resumes a trainer from a checkpoint: its model grows to the size of the saved one."""
 
     def __init__(self, trainer: BaseTrainer) -> None:
-        super().__init__(trainer)
+        super().__init__(trainer, Choices(trainer.cfg.resume))
         self._trainer = trainer
+
+    def begin_again(self) -> None:
+        """Forget an earlier call of `train_loop`: each one starts at its first step, or at a checkpoint."""
+        trainer, self.choices.resume = self._trainer, self._trainer.cfg.resume
+        trainer.requests.resume_training()
+        trainer.saving.forget()
+        trainer.start.forget()
+        trainer.position.validated_at = Position.validated_at
 
     def prepare(self, checkpoint: dict[str, Any]) -> None:
         """Grow the model to the size of the saved one."""
@@ -95,7 +101,6 @@ class BaseTrainer(Host):
         name: The name of the experiment. The default is the name of the folder.
     """
 
-    resume_hint: ClassVar[str] = "the same trainer with resume: true in its config"
     #: The parts. They do not exist yet in `before_run`; afterwards, a part that was not built is None.
     datapipeline: Any
     model: Any
@@ -103,9 +108,9 @@ class BaseTrainer(Host):
     schedulers: Any
     optimizer: Any
     white_bg: bool
+    records: TrainerRecords
     #: The counters that the note on an error shows.
     noted_counters = ("global_step",)
-    weights_hint = "see load_model"
     checkpoint_names = NAMES
 
     @dataclass
@@ -151,6 +156,8 @@ class BaseTrainer(Host):
                 "output_path and name: cfg.exp_dir"
             )
         self.exp_dir = exp_dir
+        self.hints = Hints("the same trainer with resume: true in its config", weights="see load_model", unit="step")
+        self.records, self.stages = TrainerRecords(self), TrainerStages(self)
         self.start_steps = 1
         self.global_step = 0
         self.cfg: Any = parse_structured(self.Config, cfg)
@@ -160,10 +167,11 @@ class BaseTrainer(Host):
         self.name = name or Path(exp_dir).resolve().name
         self.terminal = Logger.terminal
         self.strategy = one_process("a trainer of Pointrix", "each would add and remove points on its own")
-        self.position, self.requests = Position(), Requests()
+        self.position, self.current, self.requests = Position(), Current(), Requests()
         self.saving, self.loading = Saving(self), Loading(self)
         self.start = Start(self, TrainerContract(self))
-        self.parts = parts_of(self)
+        self.contents = TrainerContents(self)
+        self.windows, self.evaluation = Windows(), self._new_validations()
         self.loss_dict: dict[str, Any] = {}
         self.metric_dict: dict[str, Any] = {}
         self.optimizer_dict: dict[str, Any] = {}
@@ -237,11 +245,18 @@ class BaseTrainer(Host):
         return max(self.global_step - 1, 0)
 
     @property
-    def progress_text(self) -> str:
-        """Return how far the run is, for messages."""
-        return f"step {self.position.iter}"
+    def validations(self) -> int:
+        """Return the number of finished validations."""
+        return self.position.validations
+
+    #: There are no epochs: no step is the last one of its epoch.
+    ends_epoch = False
 
     # -- the session
+
+    def _new_validations(self) -> Validations:
+        """Return the validations that requests may run: none, without a loop."""
+        return Validations()
 
     @property
     def work_dir(self) -> Path:  # type: ignore[override]  # known to users as exp_dir
@@ -253,76 +268,11 @@ class BaseTrainer(Host):
         """Return the name of the run."""
         return self.name
 
-    @property
-    def resume(self) -> Any:  # type: ignore[override]  # known to users as cfg.resume
-        """Return what to resume from."""
-        return self.cfg.resume
-
-    def clear_requests(self) -> None:
-        """Reset the requests and forget earlier saves: each `train_loop` starts at its first step or a checkpoint."""
-        super().clear_requests()
-        self.requests.resume_training()
-        self.saving.forget()
-        self.start.forget()
-        self.position.validated_at = Position.validated_at
-
-    def write_description(self) -> None:
-        """Write plan.txt and config.yaml."""
-        super().write_description()
-        write_text(self.work_dir / "config.yaml", config_text(self.cfg))
-
-    def record_files(self) -> list[str]:
-        """Return the files of the writer."""
-        return list(self.writer.files()) if hasattr(self.writer, "files") else []
-
-    def open_records(self, resuming: bool) -> None:
-        """Open the writer."""
-        begin_writer(self, resuming)
-
-    def close_records(self, outcome: str) -> None:
-        """Close the writer."""
-        close_writer(self)
-
-    def when_closed(self) -> None:
-        """Write report.html."""
-        if self.cfg.report:
-            write_report(self.work_dir, self.terminal)
-
-    def failures_shown(self) -> AbstractContextManager[None]:
-        """Show failures to hooks at `exception`."""
-        return hooks_see_failures(self.plan)
-
-    @contextmanager
-    def points_of_run(self) -> Iterator[None]:
-        """Call `after_run` at the end; `before_run` was called when the trainer was built."""
-        yield
-        self.call_hook("after_run")
-
     def check_loss(self) -> None:
         """End the run if the newest loss is NaN or Inf. It is checked where it is read anyway, and at the end."""
         loss = number_of(self.loss_dict.get("loss"))
         if loss is not None and not math.isfinite(loss):
             raise bad_loss(float(loss), f"by step {self.position.iter}", "the learning rate and the data")
-
-    def tensor_holders(self) -> Iterable[Any]:
-        """Return the model and the optimizer."""
-        return self.model, self.optimizer
-
-    def weight_names(self) -> list[str]:
-        """Return the names of the model's parameters."""
-        return [name for name, _ in self.model.named_parameters()] if isinstance(self.model, nn.Module) else []
-
-    def facts(self) -> dict[str, Any]:
-        """Return the `meta` of a checkpoint."""
-        return snapshot.environment() | {
-            "experiment_name": self.name,
-            "seed": self.cfg.seed,
-            "epoch": 0,
-            "iter": self.position.iter,
-            "world_size": 1,
-            "device": self.device,
-            "hooks": [entry.name for entry in self.plan],
-        }
 
     def checkpoint_name(self, request: SaveRequest) -> str:
         """Return `chkpnt00500.pth`, or the requested name."""

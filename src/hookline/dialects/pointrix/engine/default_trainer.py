@@ -15,6 +15,28 @@ from hookline.engine.loops import handle_requests
 from hookline.errors import ConfigError
 from hookline.lifecycle.session import session
 from hookline.plan.calls import blame_step
+from hookline.run.handling import RequestedValidations, Validations
+
+
+class TrainerValidations(RequestedValidations):
+    """The validations of a trainer: those that are due, and those that are requested from outside."""
+
+    def __init__(self, trainer: DefaultTrainer) -> None:
+        super().__init__(trainer.requests)
+        self._trainer = trainer
+
+    @property
+    def possible(self) -> bool:
+        """Return whether there is data to validate on."""
+        return getattr(self._trainer.datapipeline, "validation_dataset", None) is not None
+
+    def due(self) -> bool:
+        """Return whether a validation is due at this step, or was requested from outside."""
+        return self._trainer.is_validation_due() or super().due()
+
+    def validate(self) -> None:
+        """Run a validation with its points."""
+        self._trainer.validate(self._trainer.position.iter)
 
 
 class DefaultTrainer(BaseTrainer):
@@ -23,7 +45,7 @@ class DefaultTrainer(BaseTrainer):
     def train_loop(self) -> None:
         """Train from step `start_steps` to `max_steps`, and validate in between."""
         parts.refuse_missing(self)
-        with session(self, "train", self.start), self.plan.around("train"):
+        with session(self, "train", self.start, self.stages), self.plan.around("train"):
             interval, last = self.cfg.val_interval, self.cfg.max_steps
             driver = Driver(self, last)
             self.global_step, self.loss_dict = self.start_steps, {}
@@ -104,24 +126,14 @@ class DefaultTrainer(BaseTrainer):
 
     # -- validation
 
-    @property
-    def can_validate(self) -> bool:
-        """Return whether there is data to validate on."""
-        return getattr(self.datapipeline, "validation_dataset", None) is not None
+    def _new_validations(self) -> Validations:
+        return TrainerValidations(self)
 
     def is_validation_due(self) -> bool:
         """Return whether a validation must run before the next step. A resumed run may have missed it."""
         step, interval = self.position.iter, self.cfg.val_interval
         due = interval > 0 and step > 0 and (step % interval == 0 or step == self.cfg.max_steps)
         return due and self.position.validated_at != step
-
-    def validate_if_due(self) -> bool:
-        """Run a validation if it is due, or if it was requested from outside, and return whether it did."""
-        if not self.is_validation_due() and not (self.requests.validate and self.can_validate):
-            return False
-        self.requests.validate = False
-        self.validate(self.position.iter)
-        return True
 
     def validate(self, iteration: int) -> None:
         """Run a validation with its points."""
@@ -158,7 +170,7 @@ class DefaultTrainer(BaseTrainer):
         if model_path:
             self.load_model(model_path)
         with (
-            running.records(self),
+            self.records.opened(),
             self.plan.around("val"),
             parts.evaluating(self.model),
             running.hooks_see_failures(self.plan),

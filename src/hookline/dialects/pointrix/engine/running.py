@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.files import write_text
 from hookline.dialects.pointrix.logger import Writer
-from hookline.dialects.pointrix.utils.config import config_to_primitive
+from hookline.dialects.pointrix.utils.config import config_text, config_to_primitive
 from hookline.errors import blame
+from hookline.hooks.report import write_report
+from hookline.lifecycle.stages import Stages
 from hookline.rundir import ownership
+from hookline.writers.base import Outcome, Records
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
     from hookline.plan.plan import Plan
+    from hookline.state.host import Verb
 
 
 @contextmanager
@@ -30,32 +35,70 @@ def hooks_see_failures(plan: Plan) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def records(trainer: BaseTrainer) -> Iterator[None]:
-    """Open the records of the run for an evaluation. Inside a run they are already open."""
-    if trainer.running:
+class TrainerRecords(Records):
+    """The records of a trainer, which its writer gets. A custom writer may take part in this, but does not have to."""
+
+    def __init__(self, trainer: BaseTrainer) -> None:
+        self._trainer = trainer
+
+    def files(self) -> list[str]:
+        """Return the files of the writer."""
+        writer = self._trainer.writer
+        return list(writer.files()) if hasattr(writer, "files") else []
+
+    def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
+        """Open the writer."""
+        writer: Any = self._trainer.writer
+        if hasattr(writer, "hold"):
+            writer.begin(work_dir, experiment_name, resuming)
+            if not writer.knows_config:
+                writer.write_config("config", config_to_primitive(self._trainer.cfg), 0)
+        elif isinstance(writer, Writer):
+            writer.begin(work_dir, experiment_name)
+
+    def close(self, outcome: Outcome = "finished") -> None:
+        """Close the writer."""
+        if hasattr(self._trainer.writer, "finish"):
+            self._trainer.writer.finish()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open the records for an evaluation. Inside a run they are already open."""
+        trainer = self._trainer
+        if trainer.running:
+            yield
+            return
+        ownership.claim(trainer.work_dir)
+        self.begin(trainer.work_dir, trainer.name)
+        try:
+            yield
+        finally:
+            self.close()
+
+
+class TrainerStages(Stages):
+    """What a trainer adds to a session: its config, its points and its report."""
+
+    def __init__(self, trainer: BaseTrainer) -> None:
+        super().__init__(trainer)
+        self._trainer = trainer
+
+    def begun(self, verb: Verb) -> AbstractContextManager[None]:
+        """Show failures to hooks at `exception`."""
+        return hooks_see_failures(self._trainer.plan)
+
+    def describe(self) -> None:
+        """Write plan.txt and config.yaml."""
+        super().describe()
+        write_text(self._trainer.work_dir / "config.yaml", config_text(self._trainer.cfg))
+
+    @contextmanager
+    def points(self) -> Iterator[None]:
+        """Call `after_run` at the end; `before_run` was called when the trainer was built."""
         yield
-        return
-    ownership.claim(Path(trainer.exp_dir))
-    begin_writer(trainer, resuming=False)
-    try:
-        yield
-    finally:
-        close_writer(trainer)
+        self._trainer.call_hook("after_run")
 
-
-def begin_writer(trainer: BaseTrainer, resuming: bool) -> None:
-    """Open the records of the run. A custom writer may do this in `begin`, but does not have to."""
-    writer: Any = trainer.writer
-    if hasattr(writer, "hold"):
-        writer.begin(Path(trainer.exp_dir), trainer.name, resuming)
-        if not writer.knows_config:
-            writer.write_config("config", config_to_primitive(trainer.cfg), 0)
-    elif isinstance(writer, Writer):
-        writer.begin(Path(trainer.exp_dir), trainer.name)
-
-
-def close_writer(trainer: BaseTrainer) -> None:
-    """Close the records."""
-    if hasattr(trainer.writer, "finish"):
-        trainer.writer.finish()
+    def when_closed(self) -> None:
+        """Write report.html."""
+        if self._trainer.cfg.report:
+            write_report(self._trainer.work_dir, self._trainer.terminal)

@@ -14,19 +14,57 @@ A checkpoint is named after its step: `chkpnt00500.pth` after 500 steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 from hookline.common.plain import without_numpy
 from hookline.dialects.pointrix.engine import parts
-from hookline.state.host import HostPart, Part
-from hookline.state.parts import CountersPart, HooksPart, RandomPart
+from hookline.state import snapshot
+from hookline.state.contents import Contents, HostPart, Part
+from hookline.state.late_parts import HooksPart, RandomPart
+from hookline.state.parts import CountersPart
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
 
 #: The parts of a trainer whose states are saved together.
 STATEFUL = ("datapipeline", "renderer")
+
+
+class TrainerContents(Contents):
+    """The contents of a checkpoint of a trainer."""
+
+    def __init__(self, trainer: BaseTrainer) -> None:
+        super().__init__(parts_of(trainer))
+        self._trainer = trainer
+
+    def facts(self) -> dict[str, Any]:
+        """Return the `meta` of a checkpoint."""
+        trainer = self._trainer
+        return snapshot.environment() | {
+            "experiment_name": trainer.name,
+            "seed": trainer.cfg.seed,
+            "epoch": 0,
+            "iter": trainer.position.iter,
+            "world_size": 1,
+            "device": trainer.device,
+            "hooks": [entry.name for entry in trainer.plan],
+        }
+
+    def check(self) -> None:
+        """Refuse to save after a loss of NaN or Inf."""
+        self._trainer.check_loss()
+
+    def tensor_holders(self) -> Iterable[Any]:
+        """Return the model and the optimizer."""
+        return self._trainer.model, self._trainer.optimizer
+
+    def weight_names(self) -> list[str]:
+        """Return the names of the model's parameters."""
+        model = self._trainer.model
+        return [name for name, _ in model.named_parameters()] if isinstance(model, nn.Module) else []
 
 
 def parts_of(trainer: BaseTrainer) -> dict[str, Part]:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from hookline.dialects.pointrix.hook.points import POINTS
 from hookline.dialects.pointrix.utils.registry import Registry
-from hookline.plan import hook
 from hookline.plan.hook import not_a_point
+from hookline.runner import hook
 
 HOOK_REGISTRY = Registry(
     "HOOK",

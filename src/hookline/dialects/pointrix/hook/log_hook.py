@@ -10,7 +10,7 @@ from hookline.dialects.pointrix.hook.base_hook import Hook
 from hookline.dialects.pointrix.logger.console import Logger
 from hookline.dialects.pointrix.logger.progress import ProgressLogger
 from hookline.dialects.pointrix.utils.visualize import visualize_depth
-from hookline.record.hub import read_numbers
+from hookline.record.history import read_numbers
 from hookline.record.smoothing import ExponentialMean
 
 # The weight of the newest loss in the running mean that the bar shows.

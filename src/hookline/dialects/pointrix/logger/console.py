@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TerminalLogger:
-    """Prints like a rich console. Other attributes are those of that console, which is created on first use."""
+    """Prints like a rich console. Other attributes come from a rich console, which is created on first use."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal

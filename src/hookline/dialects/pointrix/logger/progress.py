@@ -11,7 +11,7 @@ from hookline.common.durations import clock
 from hookline.common.numbers import as_time
 from hookline.dialects.pointrix.logger.console import Logger
 from hookline.errors import HooklineError, did_you_mean
-from hookline.record.hub import is_known
+from hookline.record.history import is_known
 from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ProgressLogger:
         return self.tasks[name]
 
     def _picture(self) -> Picture | None:
-        # Copies, because another thread may add a task or a fact meanwhile.
+        # Copies, because another thread may add a task or a fact at the same time.
         shown = [task for task in self.tasks.copy().values() if task.visible]
         if not shown:
             return None

@@ -11,18 +11,18 @@ from hookline.common.plain import check_plain
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import folders
 from hookline.errors import StorageError, blame
-from hookline.state import parts
+from hookline.state import late_parts
+from hookline.state.contents import Contents
 from hookline.state.finite import check_weights_are_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
     from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHooks
-    from hookline.state.host import Part
 
 log = logger_of(__name__)
 
@@ -44,23 +44,32 @@ def find_stateful(hooks: PipelineHooks) -> Iterator[Named]:
             yield Named(kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", hook)
 
 
-class HooksPart(parts.HooksPart):
+class HooksPart(late_parts.HooksPart):
     """The states of the hooks, by their own names."""
 
     def _hooks(self) -> Iterator[Named]:
         return find_stateful(self._host.hooks)
 
 
-class RandomPart(parts.RandomPart):
+class RandomPart(late_parts.RandomPart):
     """The random generators of this process. They stay as they are if it was not there when the state was saved."""
 
     per_rank = False  # every process reads its own file
     loads_without_state = True
 
 
-def parts_of(trainer: HookBasedTrainer) -> dict[str, Part]:
-    """Return the parts that are loaded where a resumed run continues. accelerate has loaded everything else."""
-    return {"hooks": HooksPart(trainer), "writers": parts.WritersPart(trainer), "rng": RandomPart(trainer)}
+class TrainerContents(Contents):
+    """The parts that are loaded where a resumed run continues. accelerate has loaded everything else."""
+
+    def __init__(self, trainer: HookBasedTrainer) -> None:
+        super().__init__(
+            {"hooks": HooksPart(trainer), "writers": late_parts.WritersPart(trainer), "rng": RandomPart(trainer)}
+        )
+        self._trainer = trainer
+
+    def tensor_holders(self) -> Iterable[Any]:
+        """Return the model and the optimizer."""
+        return self._trainer.model, self._trainer.optimizer
 
 
 def own_state(trainer: HookBasedTrainer) -> dict[str, Any]:
@@ -70,9 +79,9 @@ def own_state(trainer: HookBasedTrainer) -> dict[str, Any]:
         "seed": trainer.passes.seed,
         "batches": trainer.passes.length,
         "kinds": kinds_of(trainer.accelerator),
-        "hooks": trainer.parts["hooks"].state_dict(),
+        "hooks": trainer.contents.parts["hooks"].state_dict(),
         "hook_names": [one.name for one in find_stateful(trainer.hooks)],
-        "writers": trainer.parts["writers"].state_dict(),
+        "writers": trainer.contents.parts["writers"].state_dict(),
     }
 
 

@@ -19,7 +19,7 @@ STEP_IN_BACKWARD = frozenset({"Lomo", "AdaLomo"})
 
 
 def is_plain(accelerator: Accelerator) -> bool:
-    """Return whether torch itself does backward passes and steps (no scaler, no engine), outside of accumulation."""
+    """Return whether torch itself does backward passes and steps (no scaler, no engine), outside accumulation."""
     return accelerator.scaler is None and accelerator.distributed_type in PLAIN
 
 

@@ -12,7 +12,7 @@ from hookline.common import rng
 from hookline.dialects.errors import SettingValueError
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.errors import StorageError
-from hookline.run.requests import SaveRequest
+from hookline.run.save_request import SaveRequest
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]

@@ -143,7 +143,7 @@ def find_damage(folder: Path) -> str:
     for name, sha256 in files.items():
         path = folder / str(name)
         if not path.resolve().is_relative_to(folder.resolve()):
-            return f"its {SEAL} names a file outside of it, {name!r}"
+            return f"its {SEAL} names a file outside the folder, {name!r}"
         if not path.is_file():
             return f"{name} is missing"
         if seal.digest(path) != sha256:

@@ -28,16 +28,22 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
 )
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.optimizer import OptimizerHook, OptimizerHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHookConfig
-from hookline.dialects.robo_orchard_lab.pipeline.host import TrainerHost
+from hookline.dialects.robo_orchard_lab.pipeline.host import (
+    AcceleratorWindows,
+    HookValidations,
+    TrainerHost,
+    TrainerStages,
+)
 from hookline.dialects.robo_orchard_lab.pipeline.log_terminal import LogTerminal
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
 from hookline.dialects.robo_orchard_lab.pipeline.progress import TrainerProgressState
-from hookline.dialects.robo_orchard_lab.pipeline.records import Records
+from hookline.dialects.robo_orchard_lab.pipeline.records import StepRecords
 from hookline.engine.driver import Driver
 from hookline.engine.loops import end_if_signaled
 from hookline.errors import blame
 from hookline.lifecycle.session import refuse_inside_a_run, session, session_without_folder
-from hookline.run.position import Position
+from hookline.run.hints import Hints
+from hookline.run.position import Current, Position
 from hookline.run.requests import Requests
 from hookline.state import hook_states
 from hookline.state.loading import Loading
@@ -144,7 +150,7 @@ class HookBasedTrainer(TrainerHost):
         checks.check_config("validation", validation, ValidationHookConfig, PipelineHooksConfig)
         checks.check_config("resume_from", resume_from, ResumeCheckpointConfig, ResumeCheckpointConfig)
         _warn_of_other_parameters(model, batch_processor, optimizer)
-        self.accelerator = accelerator
+        self.accelerator, self.hints = accelerator, Hints(unit="step")
         self.batch_processor = batch_processor
         self.max_step = max_step
         self.max_epoch = max_epoch
@@ -165,16 +171,17 @@ class HookBasedTrainer(TrainerHost):
         self.trainer_progress_state = TrainerProgressState()
         self.has_ended = False
         #: The position in the data. A pass that `max_step` cut off is not finished, although hooks see the next epoch.
-        self.position = Position()
+        self.position, self.current = Position(), Current()
         self.terminal = LogTerminal(quiet=not accelerator.is_main_process)
         self.strategy, self.requests = processes.strategy_of(accelerator), Requests()
         self.saving, self.loading = saves.FolderSaving(self), Loading(self)
         self.start = saves.FolderStart(self)
-        self.records = Records(self)
+        self.records = StepRecords(self)
         #: The checkpoint that this trainer has resumed from.
         self.resumed: Path | None = None
         self.targets = []
-        self.parts = contents.parts_of(self)
+        self.contents, self.stages = contents.TrainerContents(self), TrainerStages(self)
+        self.windows, self.evaluation = AcceleratorWindows(self), HookValidations(self)
         if resume_from is not None:
             self._resume(resume_from)
         self._start_epoch = self.trainer_progress_state.epoch_id
@@ -207,7 +214,7 @@ class HookBasedTrainer(TrainerHost):
         if state.get("batches") != self.passes.length:
             had, has = state.get("batches"), self.passes.length
             log.warning("an epoch had %s batches when %s was saved, but now it has %s", had, folder, has)
-        self.resumed = self.resume = self.loading.source = folder
+        self.resumed = self.start.contract.choices.resume = self.loading.source = folder
         self.loading.pending = state
         log.info("resumed from %s: epoch %d, step %d", folder, self.position.epoch, self.position.batch)
 
@@ -231,7 +238,7 @@ class HookBasedTrainer(TrainerHost):
     def _restore(self) -> None:
         """Restore the states of the hooks and the random generators, where a resumed run continues."""
         if self.loading.restore():
-            self.records.begin()
+            self.records.measure()
 
     # -- training
 
@@ -257,11 +264,11 @@ class HookBasedTrainer(TrainerHost):
             switch_mode(self.model, training=True)
             self._restore_early()
             self.has_ended = False
-            self.records.begin()
+            self.records.measure()
             self._loop()
 
     def _session(self) -> AbstractContextManager[None]:
-        return (session if self.folders else session_without_folder)(self, "train", self.start)
+        return (session if self.folders else session_without_folder)(self, "train", self.start, self.stages)
 
     def _loop(self) -> None:
         args, driver, progress = self.arguments(), StepDriver(self, self.max_step), self.trainer_progress_state

@@ -41,7 +41,7 @@ class _ToLog(logging.Handler):
     def __init__(self, terminal: LogTerminal) -> None:
         super().__init__()
         self._terminal = terminal
-        #: Without any handler, Python shows warnings by itself. This handler must not change that.
+        #: Without any handler, Python itself shows warnings. This handler must not change that.
         self._only = None if ALL.hasHandlers() else logging.lastResort
 
     def emit(self, record: logging.LogRecord) -> None:

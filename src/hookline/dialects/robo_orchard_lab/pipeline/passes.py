@@ -84,7 +84,7 @@ class Passes:
         self._current = self._loader if self._stateful else _skip_batches(self._loader, start)
         if start and not self._stateful:
             log.warning(
-                "the %s resumes at batch %d; its random numbers may differ from those of the interrupted run. "
+                "the %s resumes at batch %d; its random numbers may differ from the interrupted run. "
                 "A plain DataLoader or a hookline.data.ResumableLoader resumes exactly.",
                 self._name,
                 start,

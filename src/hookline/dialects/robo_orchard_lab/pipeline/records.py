@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hookline.common.durations import clock
+from hookline.writers.base import Records
 from hookline.writers.jsonl import JsonlWriter
 from hookline.writers.router import Writers
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 INTERVAL = 10
 
 
-class Records:
+class StepRecords(Records):
     """Writes the loss, the learning rate and the times every ten steps, and at the end of an epoch."""
 
     def __init__(self, trainer: HookBasedTrainer) -> None:
@@ -29,19 +31,27 @@ class Records:
         self.writers = Writers([JsonlWriter()], main=trainer.accelerator.is_main_process)
         #: True while there is a folder to write to. Without one, records would only fill the memory.
         self.is_open = False
-        self.begin()
+        self.measure()
 
-    def open(self, resuming: bool) -> None:
+    def files(self) -> Iterable[str]:
+        """Return the file of the records."""
+        return self.writers.files()
+
+    def files_cut_back(self) -> Iterable[str]:
+        """Return the file of the records, which is cut back when the run resumes."""
+        return self.writers.files_cut_back()
+
+    def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
         """Open the records in the folder of the run."""
-        self.writers.begin(self._trainer.work_dir, self._trainer.experiment_name, resuming)
+        self.writers.begin(work_dir, experiment_name, resuming)
         self.is_open = bool(self.writers.deliveries)
 
-    def close(self, outcome: Outcome) -> None:
+    def close(self, outcome: Outcome = "finished") -> None:
         """Close the records."""
         self.is_open = False
         self.writers.close(outcome)
 
-    def begin(self) -> None:
+    def measure(self) -> None:
         """Start to measure the time of steps at the current position."""
         trainer = self._trainer
         self._since = trainer.position.iter
@@ -68,7 +78,7 @@ class Records:
             if isinstance(loss, torch.Tensor) and loss.numel() == 1:
                 numbers["train/loss"] = float(loss)
             self.writers.write_scalars(numbers, trainer.position.iter)
-        self.begin()
+        self.measure()
 
     def write_metrics(self, found: Any, step: int) -> None:
         """Write the numbers that a validation has returned, if it is a mapping with numbers."""

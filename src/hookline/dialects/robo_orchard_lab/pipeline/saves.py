@@ -28,13 +28,14 @@ from hookline.errors import StorageError, blame
 from hookline.lifecycle import ledger_file
 from hookline.resume.contract import Contract
 from hookline.resume.start import Source, SourceKind, Start
+from hookline.run.keep import Choices
 from hookline.rundir import control, journal, moves, ownership
 from hookline.state import lost_folders
 from hookline.state.saving import Saving
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
-    from hookline.run.requests import SaveRequest
+    from hookline.run.save_request import SaveRequest
 
 log = logger_of(__name__)
 
@@ -88,9 +89,12 @@ class FolderSaving(Saving):
             self._trainer.request_checkpoints()
         super().save()
 
-    def save_models(self) -> None:
+    def save_in_window(self) -> None:
         """Write the requested models; checkpoints wait until no gradients are being accumulated."""
-        requests, taken = self._trainer.requests, self._trainer.requests.take_saves()
+        requests = self._trainer.requests
+        if not any(map(is_model, requests.saves)):
+            return
+        taken = requests.take_saves()
         requests.saves = [request for request in taken if is_model(request)]
         super().save()
         requests.saves = [request for request in taken if not is_model(request)]
@@ -102,7 +106,7 @@ class FolderSaving(Saving):
         if not self.last_path:
             return "nothing was saved, because no hook saves checkpoints"
         resume = f"ResumeCheckpointConfig(resume_from='{self.last_path}')"
-        self._trainer.command = f"{type(self._trainer).__name__}(..., resume_from={resume})()"
+        self._trainer.hints.command = f"{type(self._trainer).__name__}(..., resume_from={resume})()"
         return f"saved {self.last_path}"
 
     def _save(self, requests: list[SaveRequest]) -> None:
@@ -206,11 +210,19 @@ class FolderSaving(Saving):
         return found + folders.models(target.parent, self._began)
 
 
+class FolderContract(Contract):
+    """How a trainer continues: also after a stop."""
+
+    def begin_again(self) -> None:
+        """Forget a stop: the next call continues."""
+        self._host.requests.resume_training()
+
+
 class FolderStart(Start):
     """The checkpoint that a trainer has loaded when it was created."""
 
     def __init__(self, trainer: HookBasedTrainer) -> None:
-        super().__init__(trainer, Contract(trainer))
+        super().__init__(trainer, FolderContract(trainer, Choices()))
         self._trainer = trainer
 
     def read_source(self, found: tuple[Path, SourceKind] | None) -> Source | None:

@@ -28,7 +28,7 @@ log = logger_of(__name__)
 
 
 class SimpleTrainer(HookBasedTrainer):
-    """A HookBasedTrainer that validates by itself.
+    """A HookBasedTrainer that also validates.
 
     For each batch of `val_dataloader`, it calls `metric.update(batch, outputs)`. Then it calls `compute` and `reset`.
     """

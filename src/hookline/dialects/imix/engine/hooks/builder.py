@@ -24,7 +24,7 @@ HOOKS = Registry(
 
 
 def build_hook(cfg: Any, **more: Any) -> Any:
-    """Build a hook from `dict(type=..., level=..., ...)`. The `level` overrides that of the class."""
+    """Build a hook from `dict(type=..., level=..., ...)`. The `level` overrides the class's level."""
     if not isinstance(cfg, Mapping):
         return HOOKS.build(cfg, **more)
     level = cfg.get("level")

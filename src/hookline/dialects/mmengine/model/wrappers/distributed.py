@@ -133,7 +133,7 @@ class MMSeparateDistributedDataParallel(DistributedDataParallel):
 
 
 def refuse_unused_step(wrapper: nn.Module, model: nn.Module) -> None:
-    """Refuse a wrapper that cannot train, or whose `train_step` would never call that of the model."""
+    """Refuse a wrapper that cannot train, or whose `train_step` would never call the model's."""
     step: Any = getattr(type(wrapper), "train_step", None)
     if step is None:
         raise ConfigTypeError(

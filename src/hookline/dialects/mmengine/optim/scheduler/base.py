@@ -59,7 +59,7 @@ class StepOrder:
             self._handle = None
 
     def check(self, who: str) -> None:
-        """Warn, as torch does, if the first step of a scheduler comes before that of its optimizer."""
+        """Warn, as torch does, if a scheduler steps before the first step of its optimizer."""
         if self._handle is not None and not self._stepped:
             warnings.warn(
                 f"{who}.step() was called before optimizer.step(), or that was replaced; the first value is skipped. "
@@ -101,7 +101,7 @@ class _ParamScheduler(LRScheduler):
     #: The common parameters, in the order of the constructor.
     common: ClassVar[tuple[str, ...]] = COMMON
 
-    #: The parameters of the constructor: `optimizer`, `param_name`, those of `_configure`, and the common ones.
+    #: The constructor's parameters: `optimizer`, `param_name`, the parameters of `_configure`, and the common ones.
     _parameters: ClassVar[inspect.Signature] = _signature_with(lambda self: None, COMMON)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

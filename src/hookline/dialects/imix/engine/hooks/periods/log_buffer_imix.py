@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.errors import HooklineError, did_you_mean
-from hookline.record.hub import PLAIN, MessageHub
+from hookline.record.history import PLAIN
+from hookline.record.hub import MessageHub
 from hookline.writers.values import plain_image, plain_values
 
 if TYPE_CHECKING:
-    from hookline.record.hub import History
+    from hookline.record.history import History
 
 #: The prefix in the hub for the numbers of a buffer.
 PREFIX = "train/"

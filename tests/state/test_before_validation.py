@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hookline import EvalLoop, Hook, Runner
 from hookline.common import rng
+from hookline.common.untouched import buffers_restored
 from hookline.engine.metrics import accuracy
-from hookline.engine.rehearsal import buffers_restored
 from hookline.engine.steps import predict
 from hookline.errors import ConfigError
 from hookline.testing import toy_data, toy_runner
@@ -273,7 +273,7 @@ def interrupted(folder: Path, at: int | None, resume: bool = False) -> Runner:
 
 def everything(runner: Runner) -> str:
     """Return the whole state as text."""
-    states = {name: part.state_dict() for name, part in runner._host.parts.items() if name != "writers"}
+    states = {name: part.state_dict() for name, part in runner._host.contents.parts.items() if name != "writers"}
     return str(states)
 
 

@@ -13,8 +13,8 @@ import torch
 
 from hookline import Optim, Runner
 from hookline.checkpoint import store
-from hookline.engine import control_file
 from hookline.errors import StorageError
+from hookline.lifecycle import control_file
 from hookline.rundir import control, journal
 from hookline.testing import toy_runner
 

@@ -1,27 +1,19 @@
-"""Validations that must not count: the trial batch before training, and a validation that a signal interrupts.
-
-The trial uses copies of the metrics, and restores the buffers and gradients of the model. After an interrupted
-validation, the checkpoint contains the state from before it, because the resumed run validates again.
-"""
+"""The state before a validation that a signal interrupts. A checkpoint holds it, and a resumed run validates again."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import Tensor, nn
 
 from hookline.checkpoint.copies import Copies
 from hookline.errors import StorageError
-from hookline.plan.plan import is_custom
+from hookline.plan.entry import is_custom
 from hookline.state import hook_states
-from hookline.state.host import CustomPart
+from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
-    from hookline.plan.plan import Entry
+    from torch import nn
+
+    from hookline.plan.entry import Entry
     from hookline.state.host import Host
 
 #: The points of a validation before its metrics are known, and its scopes. A scope of hookline's own hooks undoes its
@@ -46,7 +38,7 @@ class BeforeValidation:
             {
                 "parts": {
                     name: part.state_dict()
-                    for name, part in host.parts.items()
+                    for name, part in host.contents.parts.items()
                     if name in CHANGED or isinstance(part, CustomPart)
                 },
                 "hooks": dict.fromkeys(entry.name for entry in hooks) | hook_states.collect(hooks),
@@ -84,55 +76,3 @@ def before_validation(host: Host, model: nn.Module) -> BeforeValidation | None:
 def _takes_part(entry: Entry) -> bool:
     points = INSIDE | SCOPES if is_custom(entry.hook) else INSIDE
     return any(call.point.name in points for call in entry.calls)
-
-
-@contextmanager
-def buffers_restored(model: nn.Module) -> Iterator[None]:
-    """Restore the buffers and extra states of a model afterwards.
-
-    A buffer that now has another shape is a cache, and stays.
-    """
-    buffers = [
-        (module, name, buffer, buffer.shape, _elements(buffer).clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    extra = [
-        (module, copy.deepcopy(module.get_extra_state()))
-        for module in model.modules()
-        if type(module).get_extra_state is not nn.Module.get_extra_state
-        and type(module).set_extra_state is not nn.Module.set_extra_state
-    ]
-    try:
-        yield
-    finally:
-        for module, name, buffer, shape, value in buffers:
-            now = module._buffers.get(name)
-            if now is not None and now.shape == shape == buffer.shape:
-                _elements(buffer).copy_(value)
-                module._buffers[name] = buffer
-        for module, state in extra:
-            module.set_extra_state(state)
-
-
-@contextmanager
-def gradients_restored(model: nn.Module) -> Iterator[None]:
-    """Hide the gradients of a model, and restore them afterwards: an evaluation may compute some of its own."""
-    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
-    for parameter, _ in kept:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, gradient in kept:
-            parameter.grad = gradient
-
-
-def _elements(buffer: Tensor) -> Tensor:
-    """Return a view that has every element once. torch cannot write into a buffer that was made with `expand`."""
-    view = buffer.detach()
-    repeated = [index for index, step in enumerate(view.stride()) if not step] if view.layout is torch.strided else []
-    for index in repeated:
-        view = view.narrow(index, 0, min(view.shape[index], 1))
-    return view
