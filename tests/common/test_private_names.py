@@ -79,7 +79,7 @@ TORCH: dict[str, Callable[[], Any]] = {
     "_get_sequence_number_for_group": lambda: ProcessGroup,
     "_get_fsdp_state": lambda: fsdp.FSDPModule,
     **dict.fromkeys(("_lazy_init", "_root_post_backward_final_callback"), STATE),
-    "_fsdp_param_group": lambda: STATE()(),
+    **dict.fromkeys(("_fsdp_param_group", "_state_ctx"), lambda: STATE()()),
     "_unsharded_param": annotated("torch.distributed.fsdp._fully_shard._fsdp_param", "FSDPParam"),
 }
 #: Names that a class of hookline inherits, or that only one function of hookline needs.

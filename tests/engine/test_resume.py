@@ -221,7 +221,7 @@ def test_a_checkpoint_has_the_documented_keys_and_hooks_may_add_to_it(tmp_path: 
     checkpoint = torch.load(tmp_path / "epoch_4.pth", weights_only=True)
     assert sorted(checkpoint) == sorted(
         ["meta", "state_dict", "optimizer", "param_schedulers", "message_hub", "scaler", "rng", "hooks", "position",
-         "writers", "metric_states", "mine"]
+         "writers", "metric_states", "modules", "mine"]
     )  # fmt: skip
     loss = checkpoint["hooks"]["LoggerHook"].pop("loss_of_epoch")
     assert {**loss, "mean": 0.0} == {"sum": 0.0, "weight": 0.0, "seen": 1, "mean": 0.0, "weight_of_mean": 6.25}

@@ -13,6 +13,9 @@ registered    a hook joins in the middle of the run; a resumed run registers it 
 replaced      a hook replaces the dataset and the batch size at epochs; a resumed run must do it again
 custom        batches of 4 and 2 samples of a class of the user, in windows of 3
 tokens        batches that count by their tokens, in windows of 3, with a validation loss by tokens
+frozen        a hook freezes the first layer once, in the middle of the run
+modes         a hook puts the batch norm into evaluation mode once, in the middle of the run
+groups        a hook unfreezes a layer in the middle of the run, and adds it to the optimizer with its own rate
 """
 
 from __future__ import annotations
@@ -150,6 +153,23 @@ class Registers(Hook):
             runner.register_hook(Joins())
 
 
+class Once(Hook):
+    """Changes the model or the optimizer once, before iteration 12, and leaves no other trace."""
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self.change = change
+
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.iter == 12:
+            self.change(runner)
+
+
+def add_last_layer(runner: Any) -> None:
+    """Unfreeze the last layer, and train it with a rate of its own."""
+    runner.model[-1].requires_grad_(True)
+    runner.optim.optimizer.add_param_group({"params": list(runner.model[-1].parameters()), "lr": 0.03})
+
+
 class Pair(nn.Module):
     """A generator and a critic, which is also the classifier."""
 
@@ -241,6 +261,12 @@ def _by_tokens(model: nn.Module) -> dict[str, Any]:
     return {"weigh": tokens, "val": val}
 
 
+def _without_last_layer(model: Any) -> dict[str, Any]:
+    model[-1].requires_grad_(False)
+    first = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return {"optim": optim_of(first, 2), "custom_hooks": [Once(add_last_layer)]}
+
+
 KINDS: dict[str, Kind] = {
     "workers": Kind(by_epoch=True, workers=2),
     "persistent": Kind(workers=2, persistent=True),
@@ -255,4 +281,7 @@ KINDS: dict[str, Kind] = {
     "replaced": Kind(by_epoch=True, workers=1, persistent=True, more=lambda model: {"custom_hooks": [Grows()]}),
     "custom": Kind(by_epoch=True, accumulate=3, more=_uneven),
     "tokens": Kind(accumulate=3, more=_by_tokens),
+    "frozen": Kind(more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[0].requires_grad_(False))]}),
+    "modes": Kind(by_epoch=True, more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[1].eval())]}),
+    "groups": Kind(by_epoch=True, more=_without_last_layer),
 }

@@ -31,7 +31,7 @@ def facts(asked: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     }
 
 
-def lines(then: dict[str, Any], now: dict[str, Any], keep: Any = None, **where: bool) -> list[str]:
+def lines(then: dict[str, Any], now: dict[str, Any], keep: Any = None, **where: Any) -> list[str]:
     found = compare(then, now, parse_keep(keep), **where)
     return [each.line(lambda choice: f"--keep {choice}") for each in found]
 

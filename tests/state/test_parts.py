@@ -40,10 +40,10 @@ def test_a_checkpoint_has_meta_and_one_entry_for_each_part(tmp_path: Path) -> No
     runner.train()
     saved = store.read(tmp_path / "epoch_1.pth", sealed=True)
     parts = list(runner._host.contents.parts)
-    assert list(saved) == ["meta", *(name for name in parts if name != "loader")]  # this one has no state
+    assert list(saved) == ["meta", *(name for name in parts if name not in ("loader", "groups"))]  # without a state
     assert parts == [
-        *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "loader", "message_hub"),
-        *("writers", "metric_states", "hooks", "rng"),
+        *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "loader", "modules", "groups"),
+        *("message_hub", "writers", "metric_states", "hooks", "rng"),
     ]
 
 

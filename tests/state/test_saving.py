@@ -603,12 +603,17 @@ def test_every_hook_is_looked_at_before_training_also_behind_one_that_has_no_sta
         def state_dict(self) -> Any:
             return {"of the data": self.data}  # known only during training
 
+        def load_state_dict(self, state: Any) -> None:
+            self.data = state["of the data"]
+
         def before_train(self, runner: Runner) -> None:
             self.data = 1
 
     class Odd(Hook):
         def state_dict(self) -> Any:
             return {"set": {1}}
+
+        def load_state_dict(self, state: Any) -> None: ...
 
     with pytest.raises(
         HookError, match=r"^the state of Odd\['set'\] is a builtins.set, which a checkpoint cannot store"

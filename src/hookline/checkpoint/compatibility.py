@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,6 @@ from hookline.errors import StorageError
 
 if TYPE_CHECKING:
     from torch import nn
-    from torch.optim import Optimizer
 
 
 def with_versions(entries: Mapping[str, Any], state: Mapping[str, Any]) -> OrderedDict[str, Any]:
@@ -45,6 +45,48 @@ def other_shapes(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
         for name in own
         if name in state and shape_of(state[name]) != shape_of(own[name])
     ]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Entries of a model's state that a load converts to another dtype."""
+
+    names: list[str]
+    saved: str
+    own: str
+    #: True if the model cannot hold the numbers: they are rounded, or lose their imaginary parts, for example.
+    is_lossy: bool
+
+    def __str__(self) -> str:
+        more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
+        return f"{escaped(self.names[0])}{more}"
+
+
+def converted(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[Converted]:
+    """Return the entries that have other dtypes in a model than in a checkpoint, grouped by dtypes."""
+    pairs: dict[tuple[torch.dtype, torch.dtype], list[str]] = {}
+    for name, value in own.items():
+        saved, now = getattr(state.get(name), "dtype", None), getattr(value, "dtype", None)
+        if saved is not None and now not in (None, saved) and shape_of(state[name]) == shape_of(value):
+            pairs.setdefault((saved, now), []).append(name)
+    return [
+        Converted(names, _name_of(saved), _name_of(now), is_lossy=not _holds(saved, now))
+        for (saved, now), names in pairs.items()
+    ]
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _holds(saved: torch.dtype, own: torch.dtype) -> bool:
+    """Return whether a dtype has all numbers of another one of the same kind: float32 has those of bfloat16."""
+    if saved.is_floating_point != own.is_floating_point and not own.is_complex:
+        return False
+    try:
+        return torch.promote_types(saved, own) == own
+    except RuntimeError:  # of quantized numbers, and of floats of 8 bits
+        return False
 
 
 def fit_lengths(model: nn.Module, state: Mapping[str, Any], within: str = "") -> list[str]:
@@ -82,14 +124,17 @@ def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> Non
         raise StorageError(f"{path} does not fit the model, so it cannot be evaluated:\n  " + "\n  ".join(lacking))
 
 
-def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) -> list[str]:
-    """Return the entries of an optimizer's state that are for other groups, or for parameters of another shape."""
-    own, groups = optimizer.param_groups, saved["param_groups"]
-    sizes = [len(group["params"]) for group in own], [len(group["params"]) for group in groups]
+def optimizer_misfits(who: str, own: Sequence[Sequence[Tensor]], saved: Mapping[str, Any]) -> list[str]:
+    """Return the entries of an optimizer's state that are for other groups, or for parameters of another shape.
+
+    `own` are the parameters in each group of this run.
+    """
+    groups = saved["param_groups"]
+    sizes = [len(group) for group in own], [len(group["params"]) for group in groups]
     if sizes[0] != sizes[1]:
         return [f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
     found = []
-    owned = [parameter for group in own for parameter in group["params"]]
+    owned = [parameter for group in own for parameter in group]
     parameters = dict(zip((i for group in groups for i in group["params"]), owned, strict=True))
     for index, state in saved["state"].items():
         if index not in parameters:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookline.common.plain import PLAIN
 from hookline.common.sharding import is_sharded
 
 #: The bytes of a piece that a thread copies at a time. Smaller tensors are copied by torch.
@@ -49,10 +50,14 @@ class Copies:
                 return known[same]
             if isinstance(value, dict):
                 copied = shallow_copy(value)  # keeps the type and its attributes, as in a model's state_dict
+                if PLAIN.issuperset(map(type, value.values())):
+                    return copied
                 for key, inner in value.items():
                     copied[key] = copy(inner, (*place, key))
                 return copied
             if isinstance(value, (list, tuple)):
+                if PLAIN.issuperset(map(type, value)):
+                    return shallow_copy(value)
                 return type(value)(copy(inner, (*place, index)) for index, inner in enumerate(value))
             return value
 

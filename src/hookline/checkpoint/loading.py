@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,11 @@ from hookline.common.files import regular
 
 #: What torch has loaded in this process: the names in a pickle, and the classes that were declared safe then.
 _proven: set[frozenset[Any]] = set()
+#: Everything in a pickle that looks like a name. Reading it as a pickle takes longer, but finds the true names only.
+LIKE_A_NAME = re.compile(rb"c(?=([\w.\x80-\xff]+)\n([\w.\x80-\xff]+)\n)")
+#: What looked like a name in files that were proven, and how many such files are remembered.
+_looked: set[frozenset[Any]] = set()
+MOST_LOOKED = 64
 
 
 def load(source: Path | IO[bytes], *, mmap: bool = False) -> Any:
@@ -39,18 +45,27 @@ def prove_loadable(path: Path, *, always: bool = False) -> None:
     torch's loader takes longer than the save. So it is called only if it has not loaded a pickle with the same names of
     functions and classes before, if hookline cannot read these names, or if the caller wants it.
     """
+    safe = get_safe_globals()
+    names: frozenset[Any] | None = None
+    looks: frozenset[Any] | None = None
     try:
-        names = frozenset([*_names_in(path), *get_safe_globals()])
+        pickled = _pickle_in(path)
+        looks = frozenset([*LIKE_A_NAME.findall(pickled), *safe])
+        if looks in _looked and not always:
+            return
+        names = frozenset([*_names_in(pickled), *safe])
     except Exception:  # torch decides whether a file can be loaded
         names = None
-    if names in _proven and not always:
-        return
-    try:
-        _load(path, mmap=True)
-    except UnreadableError:  # or the file system cannot map a file into memory
-        _load(path)
-    if names is not None:
+    if names not in _proven or always:
+        try:
+            _load(path, mmap=True)
+        except UnreadableError:  # or the file system cannot map a file into memory
+            _load(path)
+    if names is not None and looks is not None:
         _proven.add(names)
+        if len(_looked) == MOST_LOOKED:
+            _looked.clear()
+        _looked.add(looks)
 
 
 def _load(source: Path | IO[bytes], *, mmap: bool = False) -> Any:
@@ -62,10 +77,13 @@ def _load(source: Path | IO[bytes], *, mmap: bool = False) -> Any:
         raise UnreadableError(DAMAGED) from error
 
 
-def _names_in(path: Path) -> set[str]:
-    """Return the names in a file that this process wrote. For other files, memory and time would not be limited."""
+def _pickle_in(path: Path) -> bytes:
     with open(path, "rb", opener=regular) as file:
-        pickled = scan.read_pickle(file, find_entries(file))
+        return scan.read_pickle(file, find_entries(file))
+
+
+def _names_in(pickled: bytes) -> set[str]:
+    """Return the names in a pickle that this process wrote. For others, memory and time would not be limited."""
     reader = _NameReader(io.BufferedReader(io.BytesIO(pickled)))  # many times faster than without a buffer
     reader.load()
     return reader.names

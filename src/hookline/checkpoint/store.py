@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -81,26 +81,19 @@ class _Survey:
         self.has_large_int = False
         #: True if there is a tensor that torch stores without any data.
         self.has_no_data = False
-        self._visit((value,))
+        for values, kinds in plain.batches(value):
+            if int in kinds:
+                self.has_large_int |= not plain.ints_fit(values)
+            if any(issubclass(kind, torch.Tensor) for kind in kinds):
+                for each in values:
+                    if isinstance(each, torch.Tensor):
+                        self._note_tensor(each)
 
-    def _visit(self, values: Collection[Any]) -> None:
-        if plain.needs_no_visit(values):
-            return
-        for value in values:
-            kind = type(value)
-            if kind in plain.ANY_VALUE:
-                continue
-            if kind is int:
-                self.has_large_int |= not -plain.INT_LIMIT <= value < plain.INT_LIMIT
-            elif kind is dict or isinstance(value, dict):
-                self._visit(value.values())
-            elif kind is list or isinstance(value, (list, tuple)):
-                self._visit(value)
-            elif isinstance(value, torch.Tensor):
-                self.has_no_data |= value.is_meta
-                is_plain = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
-                if is_plain and value.is_cpu and value.nbytes >= LARGE:
-                    self.memory.add(value.untyped_storage().data_ptr())
+    def _note_tensor(self, value: torch.Tensor) -> None:
+        self.has_no_data |= value.is_meta
+        is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+        if is_plain and value.is_cpu and value.nbytes >= LARGE:
+            self.memory.add(value.untyped_storage().data_ptr())
 
 
 @worker_errors.put_off()

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hookline.checks.evaluations import check_evaluations
-from hookline.checks.optimizers import check_optims
+from hookline.checks.optimizers import check_optims, check_parameters
 from hookline.checks.processes import compare_processes
 from hookline.checks.reach import report_unreached
 from hookline.checks.schedules import check_schedules
 from hookline.common.checks import check_workers
 from hookline.data.batches import is_empty
 from hookline.errors import DataError
-from hookline.state.hook_states import check_states_can_be_saved
+from hookline.state.hook_states import check_states_can_be_loaded, check_states_can_be_saved
 from hookline.state.parts import check_model_state
 
 if TYPE_CHECKING:
@@ -33,6 +33,12 @@ def check_before_training(run: Run) -> None:
     check_evaluations(run)
     run.acceleration.choose_threads(run)
     check_states_can_be_saved(run.plan)
+
+
+def check_before_first_pass(run: Run) -> None:
+    """Check what hooks may have changed before the first step, and that they can load their states."""
+    check_parameters(run)
+    check_states_can_be_loaded(run.plan)
 
 
 def check_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:

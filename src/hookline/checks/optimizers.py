@@ -10,11 +10,12 @@ from torch.optim import lr_scheduler
 
 from hookline.checks.reach import mentions, names_in
 from hookline.common.escape import escaped
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, HookError
 from hookline.optim import retiming
 from hookline.optim.refusals import refuse_closure, refuse_other_optimizer
 from hookline.optim.schedules import Constant, Cosine, Linear, Schedule, WarmupStableDecay
 from hookline.optim.warmup import Warmup
+from hookline.plan.entry import is_custom
 from hookline.plan.milestones import quantity
 from hookline.state.contents import CustomPart
 
@@ -135,6 +136,22 @@ def check_parameters(runner: Run) -> None:
                 "unfreeze some of them: parameter.requires_grad_(True)"
             )
     report_untrained(runner)
+
+
+def refuse_emptied(runner: Run) -> None:
+    """Refuse to train on after code of the user has removed all parameters from an optimizer.
+
+    This runs in a few iterations only, so the message names the hooks that may have done it.
+    """
+    for name, optim in runner.optims.items():
+        if any(group["params"] for group in optim.optimizer.param_groups):
+            continue
+        suspects = [each.name for each in runner.plan if is_custom(each.hook) and "param_groups" in names_in(each.hook)]
+        by = f" ({' or '.join(suspects)} uses param_groups)" if suspects else ""
+        raise HookError(
+            f"{_name_of(name, optim)} has no parameters left by iteration {runner.position.iter}{by}, so nothing is "
+            "trained; to stop training a parameter, freeze it: parameter.requires_grad_(False)"
+        )
 
 
 def report_untrained(runner: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 HOLDERS = "_hookline_frozen_by"
 # The modules of torch whose `train` only sets the modes of all inner modules.
 FORWARDING = ("torch.nn.modules.module", "torch.nn.parallel.distributed")
+# For models that are not in training now, because they are evaluated, or because training has ended: the modules that
+# are in evaluation mode in training.
+LEFT: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -28,15 +32,30 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
     was = [(module, module.training) for module in model.modules()]
     trained_before = model.training
+    leaves_training = not training and model not in LEFT
+    if leaves_training:
+        LEFT[model] = _in_evaluation(model)
+    elif training:
+        LEFT.pop(model, None)
     switch_mode(model, training)
     try:
         with torch.set_grad_enabled(training):
             yield
     finally:
+        if leaves_training:
+            del LEFT[model]
+        elif training:
+            LEFT[model] = _in_evaluation(model)
         for module, mode in was:
             module.training = mode
         if trained_before != training and overrides_mode(model):
             switch_mode(model, trained_before)
+
+
+def _in_evaluation(model: nn.Module) -> list[str]:
+    """Return the modules in evaluation mode, by name. A module that a hook holds there does not count."""
+    named = model.named_modules()
+    return [name for name, module in named if not module.training and HOLDERS not in vars(module)]
 
 
 def switch_mode(model: nn.Module, training: bool) -> None:

@@ -7,7 +7,8 @@ expanded. The limits here are far above all of this. They also hold when a check
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,10 @@ PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size
 ANY_VALUE = PLAIN - {int, bytes}
 DICTS = frozenset({dict, OrderedDict, Counter})
 LISTS = (list, tuple)
-CONTAINERS = DICTS.union(LISTS)
+LIST_KINDS = frozenset(LISTS)
+CONTAINERS = DICTS | LIST_KINDS
+#: The types that `is_simple` knows.
+SIMPLE = PLAIN | CONTAINERS | {Tensor}
 #: A file does not store attributes of these, if they can have any.
 WITHOUT_ATTRIBUTES = frozenset({dict, list, tuple, Counter})
 #: `weights_only=True` reads an integer of up to 255 bytes.
@@ -34,6 +38,8 @@ DEPTH = 300
 TOO_DEEP = f"has more than {DEPTH} levels of lists and dicts inside each other"
 #: A checkpoint may have this many entries, however few it stores.
 FREE_ENTRIES = 1_000_000
+#: Lists and dicts with more entries than this are read each by itself, and others together.
+LONG = 200
 #: The steps of a path that a message shows.
 STEPS = 8
 
@@ -50,9 +56,72 @@ def most_bytes(stored: int) -> int:
     return (1 << 28) + 100 * stored
 
 
+def batches(value: Any) -> Iterator[tuple[list[Any], set[type]]]:
+    """Yield the values in nested lists and dicts, with keys and attributes, many at a time and with their types.
+
+    A call for each of 300,000 entries would take longer than to write them. Batches of plain values alone are left out.
+    What is too deep to be stored is a batch of an unknown type.
+    """
+    waiting = [(1, [value])]
+    while waiting:
+        level, values = waiting.pop()
+        kinds = set(map(type, values))
+        if kinds <= ANY_VALUE:
+            continue
+        if level > DEPTH:
+            yield [value], {object}
+            return
+        yield values, kinds
+        for wanted in (LIST_KINDS, DICTS):
+            if kinds.isdisjoint(wanted):
+                continue
+            found = values if kinds <= wanted else [each for each in values if type(each) in wanted]
+            number = sum(map(len, found))
+            if number > FREE_ENTRIES:
+                found = list({id(each): each for each in found}.values())  # some may be shared
+            inner = found if wanted is LIST_KINDS else list(chain.from_iterable(map(_inside, found)))
+            if number > LONG * len(found):
+                waiting += [(level + 1, list(each)) for each in inner]
+            else:
+                waiting.append((level + 1, list(chain.from_iterable(inner))))
+
+
+def _inside(value: dict[Any, Any]) -> list[Any]:
+    """Return the keys and values of a dict, and the attributes that a file stores."""
+    attributes = [vars(value).values()] if type(value) is OrderedDict and vars(value) else []
+    return [value, value.values(), *attributes]
+
+
+def is_simple(value: Any) -> bool:
+    """Return whether a checkpoint can surely store a value. If not, `check_plain` finds out."""
+    entries, size = 0, 0
+    for values, kinds in batches(value):
+        entries += len(values)
+        if not kinds <= SIMPLE or entries > FREE_ENTRIES or (bytes in kinds and b"" in values):
+            return False
+        if int in kinds and not ints_fit(values):
+            return False
+        tensors = [each for each in values if type(each) is Tensor] if Tensor in kinds else []
+        if not all(map(_is_simple_tensor, tensors)):
+            return False
+        size += sum(each.nbytes for each in tensors)
+    return size <= most_bytes(0)
+
+
+def ints_fit(values: list[Any]) -> bool:
+    """Return whether a file can store the ints among the values, of which there is at least one."""
+    numbers = [each for each in values if type(each) is int]
+    return min(numbers) >= -INT_LIMIT and max(numbers) < INT_LIMIT
+
+
+def _is_simple_tensor(tensor: Tensor) -> bool:
+    """Return whether a tensor is one of many numbers that a file can store, without attributes."""
+    return tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_nested or vars(tensor))
+
+
 def check_plain(value: Any, where: str) -> None:
     """Refuse a value that `weights_only=True` cannot load, before anything is written. The error says where it is."""
-    if type(value) in ANY_VALUE:
+    if is_simple(value):
         return
     check = _Check()
     try:

@@ -161,7 +161,18 @@ def find_root(unit: Any) -> None:
 
 def reduce_kept_gradients(unit: Any) -> None:
     """Reduce the whole gradients that a sharded model keeps, as the end of a backward pass does."""
-    unit._get_fsdp_state()._root_post_backward_final_callback()
+    state = unit._get_fsdp_state()
+    if hasattr(state._state_ctx, "manual_backward_finalization_active"):  # since torch 2.15; None after a backward pass
+        state._state_ctx.manual_backward_finalization_active = False
+    state._root_post_backward_final_callback()
+
+
+def forget_kept_gradient(parameter: Any) -> None:
+    """Drop the whole gradient that a sharded model keeps for a parameter of such a group."""
+    if "unsharded_accumulated_grad" in vars(parameter):  # before torch 2.15; then the gathered parameter has it
+        parameter.unsharded_accumulated_grad = None
+    if (whole := whole_parameter(parameter)) is not None:
+        whole.grad = None
 
 
 def parameter_groups(unit: Any) -> list[Any]:

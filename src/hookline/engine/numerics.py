@@ -39,8 +39,9 @@ def check_losses(training: Training, done: int) -> None:
 
 
 def check_result(training: Training) -> None:
-    """End the run with an error if training ended with a loss or with weights of NaN or Inf."""
+    """End the run with an error if training ended with a loss or with weights of NaN or Inf, or trained nothing."""
     done, model = training.position.iter, training.compute.model
+    training.recheck()
     check_losses(training, done)
     if training.host.saving.saved_at != done:  # a save has just checked the weights
         check_weights_are_finite(model.state_dict(), [name for name, _ in model.named_parameters()], done)

@@ -207,7 +207,7 @@ class Run(Host):
         self._training = self.training_class(
             self, self.train_loop, self.optims, self.compute, self.seed, self.acceleration.prefetch
         )
-        self.evaluation.after_validation = self._training.drop_stale_gradients
+        self.evaluation.after_validation = self._training.after_validation
         if self.data is None:
             self.data = DataAtStart(self.train_loop.dataloader, self.train_loop.length)
         self.loading.replaced_data = self.replaced_data

@@ -85,6 +85,8 @@ class Training(Driver):
         self.losses_since: int | None = host.position.iter
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
+        #: Called after validations and at the end: a check that is too slow for every step. A save makes it, too.
+        self.recheck: Callable[[], None] = lambda: None
         self._by_epoch = loop.by_epoch
         #: True once the first batches of the processes were compared, of a loader that shares the data itself.
         self._compared = False
@@ -127,14 +129,14 @@ class Training(Driver):
         There is no batch if the run was stopped by what a resumed run had to do first.
         """
         self.requests.refuse_copy()
-        check, self.before_first_pass = self.before_first_pass, None
-        if check is not None:
-            check()
         batches = self.open_batches()
         if self.host.loading.pending:  # after the iterator was created, because that draws a random number
             self.resume()
             if self.requests.stopped:
                 return ()
+        check, self.before_first_pass = self.before_first_pass, None
+        if check is not None:
+            check()
         self.drop_stale_gradients()
         clear_skip(self.host)
         self.current.begin_pass()
@@ -349,6 +351,11 @@ class Training(Driver):
     def drop_stale_gradients(self) -> None:
         """Drop gradients that user code left behind outside an iteration."""
         self.optims.drop_stale_gradients(self.loop.updates_itself)
+
+    def after_validation(self) -> None:
+        """Undo what user code may have left behind in a validation, and check what it may have changed."""
+        self.recheck()
+        self.drop_stale_gradients()
 
     def batches_left(self) -> int | None:
         """Return the maximum size of an accumulation window that begins now; None if it is unknown."""

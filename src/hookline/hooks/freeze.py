@@ -137,6 +137,8 @@ class FreezeHook(Hook):
 
     def after_train(self) -> None:
         """Restore everything, even for a hook that was registered during training, which has no scope around it."""
+        for norm in self._held_norms:
+            norm.training = True  # as the last checkpoint has to have it; the model is still in training mode
         self._end()
 
     def on_exception(self) -> None:

@@ -257,14 +257,17 @@ def _use_rates(optim: Optim, own: list[dict[str, Any]]) -> None:
                 group[key] = mine[key]
     for scheduled in optim.schedulers:
         for _, each in walk(scheduled.scheduler):
+            # The rest belongs to groups that hooks have added: the config has no rates for them.
+            rest = len(factors)
             if hasattr(each, "base_lrs"):
-                each.base_lrs = [
-                    _copied(group.get("initial_lr", group["lr"])) for group in optim.optimizer.param_groups
-                ]
+                rates = [_copied(group.get("initial_lr", group["lr"])) for group in optim.optimizer.param_groups]
+                each.base_lrs = [*rates, *each.base_lrs[rest:]]
             if hasattr(each, "rates"):  # the rates of a Warmup, without its factor
-                each.rates = [rate * (factor or 1.0) for rate, factor in zip(each.rates, factors, strict=True)]
+                rates = [rate * (factor or 1.0) for rate, factor in zip(each.rates, factors, strict=False)]
+                each.rates = [*rates, *each.rates[rest:]]
             if hasattr(each, "_last_lr"):
-                each._last_lr = [_copied(group["lr"]) for group in optim.optimizer.param_groups]
+                rates = [_copied(group["lr"]) for group in optim.optimizer.param_groups]
+                each._last_lr = [*rates, *each._last_lr[rest:]]
 
 
 def _use_options(optim: Optim, own: list[dict[str, Any]], then: Any, now: list[dict[str, Any]]) -> None:

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hookline.checkpoint.compatibility import describe_share
+from hookline.checkpoint.compatibility import Converted, describe_share
 from hookline.common.escape import escaped
 from hookline.resume.facts import is_plain
 from hookline.run.keep import DEFAULTS, FIXED, SIDES, Keep
@@ -83,11 +83,19 @@ class Difference:
         }
 
 
-def compare(then: Facts, now: Facts, keep: Keep, *, mid_epoch: bool = False, ends: bool = False) -> list[Difference]:
+def compare(
+    then: Facts,
+    now: Facts,
+    keep: Keep,
+    *,
+    mid_epoch: bool = False,
+    ends: bool = False,
+    dtypes: Iterable[Converted] = (),
+) -> list[Difference]:
     """Return all differences between the `meta` of a checkpoint and this run's `meta`, in the order of the docs.
 
-    `mid_epoch` is true if the checkpoint is inside an epoch, and `ends` if this run has nothing left to train. A fact
-    that one side does not know is not compared.
+    `mid_epoch` is true if the checkpoint is inside an epoch, and `ends` if this run has nothing left to train.
+    `dtypes` are the weights that are converted. A fact that one side does not know is not compared.
     """
     old, new = _mapping(then.get("asked")), _mapping(now.get("asked"))
     return [
@@ -96,8 +104,10 @@ def compare(then: Facts, now: Facts, keep: Keep, *, mid_epoch: bool = False, end
         *_schedules(then, now, keep, ends),
         *_lengths(old, new, keep),
         *_sizes(then, now, keep, mid_epoch),
-        *_hooks(then, now),
+        *(hooks := list(_hooks(then, now))),
         *_parts(old, new),
+        *_flags(then, now, changed_hooks=bool(hooks)),
+        *(Difference("dtype", f"dtype of {each}", each.saved, each.own, "config", FIXED["dtype"]) for each in dtypes),
         *_surroundings(then, now),
     ]
 
@@ -262,6 +272,21 @@ def _parts(old: Facts, new: Facts) -> Iterator[Difference]:
         if saved is not None and name not in saved:
             why = "not in the checkpoint, so it starts fresh"
             yield Difference("parts", f"part {escaped(name)}", None, name, "fresh", why)
+
+
+def _flags(then: Facts, now: Facts, changed_hooks: bool) -> Iterator[Difference]:
+    """Compare which parameters are frozen, and which modules are in evaluation mode: hooks and the script set both."""
+    saved, built = _mapping(then.get("modules")), _mapping(now.get("built"))
+    for key, name, what in (("frozen", "frozen", "frozen parameters"), ("modes", "eval", "modules in evaluation mode")):
+        old, new, at_save = (set(side.get(name, ())) for side in (_mapping(saved.get("built")), built, saved))
+        if not (saved and built):
+            continue
+        if old != new:
+            why = "the model is built by your code; the others are as in the checkpoint"
+            yield Difference(key, what, sorted(old - new) or None, sorted(new - old) or None, "config", why)
+        elif at_save != old and changed_hooks:
+            why = "a hook has changed them during the run"
+            yield Difference(key, what, sorted(at_save) or None, sorted(old) or None, "checkpoint", why)
 
 
 def _surroundings(then: Facts, now: Facts) -> Iterator[Difference]:

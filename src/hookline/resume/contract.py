@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from hookline.checkpoint.export import averages_in
 from hookline.common.escape import escaped
 from hookline.errors import StorageError
 from hookline.resume import apply, facts, report
+from hookline.resume.compare import Difference
 from hookline.run.position import Position
 from hookline.state import snapshot
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from hookline.resume.report import Resumption
     from hookline.run.keep import Choices
     from hookline.state.host import Host
+
+log = logging.getLogger("hookline")
 
 
 class Contract:
@@ -95,11 +99,14 @@ class RunContract(Contract):
         super().__init__(runner, choices)
         self._runner = runner
         self._originals: apply.Originals | None = None
+        #: The hooks that have another name in the checkpoint, with the name that they have here.
+        self._moved: dict[str, str] = {}
 
     def prepare(self, checkpoint: dict[str, Any]) -> None:
-        """Compute with as many threads as the run of the checkpoint, if this was left to hookline."""
+        """Find the hooks of the checkpoint, and compute with as many threads, if this was left to hookline."""
         meta = checkpoint.get("meta")
         self._runner.acceleration.continue_from(meta if isinstance(meta, Mapping) else {})
+        self._moved = facts.follow_parameters(checkpoint, self._runner.asked.get("hooks", {}))
 
     def check(self, checkpoint: dict[str, Any], path: Path) -> None:
         """Also refuse to resume if the user has to decide how a schedule continues."""
@@ -111,7 +118,7 @@ class RunContract(Contract):
     def compare(self, checkpoint: Mapping[str, Any], path: Path) -> Resumption:
         """Compare also with the length of training, and with a checkpoint of an earlier hookline."""
         runner = self._runner
-        return report.compare_with(
+        found = report.compare_with(
             runner,
             checkpoint,
             path,
@@ -119,6 +126,12 @@ class RunContract(Contract):
             older=lambda: report.older_facts(runner.optims, checkpoint),
             is_over=lambda epoch, done: runner.train_loop.is_over(Position(epoch, done)),
         )
+        why = "the order of the hooks has changed, and each state follows the parameters of its hook"
+        found.differences += [
+            Difference("hooks", f"hook {escaped(new)}", {"name": old}, {"name": new}, "config", why)
+            for old, new in self._moved.items()
+        ]
+        return found
 
     def apply(self) -> None:
         """Use the values of the config where they win."""
@@ -146,6 +159,12 @@ class RunContract(Contract):
         runner = self._runner
         if runner.running != "train":
             compatibility.refuse_lacking(runner.model, checkpoint["state_dict"], path)
+        for each in compatibility.converted(runner.model.state_dict(), checkpoint["state_dict"]):
+            if each.is_lossy:
+                log.warning(
+                    "%s: %s of the model has %s, the file %s, so the numbers were changed",
+                    *(escaped(path), each, each.own, each.saved),
+                )
         left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path, runner.strategy)
         text = f"weights from {escaped(path)}" + (", except:" if left_out else "")
         runner.terminal.say("\n  ".join([text, *left_out]))

@@ -25,6 +25,8 @@ from hookline.resume import apply
 from hookline.resume.compare import Difference, compare
 from hookline.resume.facts import initial_rates
 from hookline.state import snapshot
+from hookline.state.module_flags import MODULES, ModulesPart
+from hookline.state.parts import ModelPart
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
@@ -105,15 +107,19 @@ def compare_with(
     """
     meta, position = checkpoint["meta"], checkpoint.get("position")
     position = position if isinstance(position, Mapping) else {}
-    then = {**meta, "states": checkpoint.get("hooks")}
+    then = {**meta, "states": checkpoint.get("hooks"), "modules": checkpoint.get(MODULES)}
     if "asked" not in meta:
         then |= older()
-    now = host.contents.facts()
+    now, parts = host.contents.facts(), host.contents.parts
+    if isinstance(part := parts.get(MODULES), ModulesPart):
+        now["built"] = part.built
+    weights = parts.get("state_dict")
+    dtypes = weights.converted if isinstance(weights, ModelPart) else ()
     if not choices.seed_is_chosen:
         then["seed"] = now.get("seed")
     epoch, done = position.get("epoch", 0), position.get("iter", 0)
     ends = is_over(epoch, done)
-    differences = compare(then, now, choices.keep, mid_epoch=bool(position.get("batch")), ends=ends)
+    differences = compare(then, now, choices.keep, mid_epoch=bool(position.get("batch")), ends=ends, dtypes=dtypes)
     return Resumption(
         path,
         epoch,

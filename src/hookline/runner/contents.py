@@ -12,6 +12,7 @@ from hookline.resume import facts
 from hookline.state import snapshot
 from hookline.state.contents import Contents
 from hookline.state.late_parts import HooksPart, HubPart, MetricsPart, RandomPart, WritersPart
+from hookline.state.module_flags import GROUPS, MODULES, GroupsPart, ModulesPart
 from hookline.state.parts import (
     LoaderPart,
     ModelPart,
@@ -35,6 +36,8 @@ def parts_of(run: Run) -> dict[str, Part]:
         "scaler": ScalersPart(run),
         "position": PositionPart(run),
         "loader": LoaderPart(run),
+        MODULES: ModulesPart(run),
+        GROUPS: GroupsPart(run),
         "message_hub": HubPart(run),
         "writers": WritersPart(run),
         "metric_states": MetricsPart(run),
@@ -74,8 +77,15 @@ class RunContents(Contents):
         }
 
     def note_what_is_asked(self) -> None:
-        """Remember the settings of this run. A second training of this runner continues where the first ended."""
+        """Remember the settings of this run, and what hooks may change later in the model and the optimizers.
+
+        A second training of this runner continues where the first ended.
+        """
         run, now = self._run, facts.asked(self._run)
+        if not run.loading.started:
+            for part in self.parts.values():
+                if isinstance(part, (ModulesPart, GroupsPart)):
+                    part.note_built()
         if run.loading.started and run.asked:
             changeable = ("max_epochs", "max_iters", "hooks", "parts")
             now = {**run.asked, **{key: now[key] for key in changeable}}
@@ -91,8 +101,9 @@ class RunContents(Contents):
         return {**asked, "hooks": {**hooks, **missing}}
 
     def check(self) -> None:
-        """Refuse to save after a loss of NaN or Inf. Warn about parameters of the model that no optimizer has."""
+        """Refuse to save after a loss of NaN or Inf, or an optimizer without parameters. Warn about untrained ones."""
         check_losses(self._run.training, self._run.position.iter)
+        optimizers.refuse_emptied(self._run)
         optimizers.report_untrained(self._run)
 
     def tensor_holders(self) -> Iterable[Any]:

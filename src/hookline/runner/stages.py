@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hookline.checks import optimizers
-from hookline.checks.before_training import check_before_training
+from hookline.checks.before_training import check_before_first_pass, check_before_training
 from hookline.common import rng
 from hookline.common.environment import written
 from hookline.common.files import write_text
@@ -92,7 +92,8 @@ class RunStages(Stages):
         if run.span is not None:
             run.span.start_at(run.position)
         training.losses_since = run.position.iter
-        training.before_first_pass = partial(optimizers.check_parameters, run)
+        training.before_first_pass = partial(check_before_first_pass, run)
+        training.recheck = partial(optimizers.refuse_emptied, run)
         if run.config is not None:
             run.writers.write_config("config", run.config, run.position.iter)
         check_before_training(run)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+)
 from typing import Any, Protocol
 
+from torch import Tensor
+
+from hookline.common import rng
 from hookline.common.escape import escaped
-from hookline.common.plain import check_plain, refuse_unlike
+from hookline.common.plain import check_plain, is_simple, refuse_unlike
 from hookline.errors import HookError, HooklineError, StorageError, blame
 from hookline.plan.entry import is_custom
 from hookline.plan.hook import BaseHook
 
 log = logging.getLogger("hookline")
+
+#: The most bytes of tensors that are copied to try out whether a hook can load its state.
+SMALL = 1 << 24
 
 
 class Named(Protocol):
@@ -37,7 +52,6 @@ def collect(hooks: Iterable[Named]) -> dict[str, Any]:
             blame(error, f"in hook {entry.name}, while saving its state")
             raise
         if state:
-            check_plain(state, f"the state of {entry.name}")
             states[entry.name] = state
     return states
 
@@ -45,14 +59,59 @@ def collect(hooks: Iterable[Named]) -> dict[str, Any]:
 def check_states_can_be_saved(hooks: Iterable[Named]) -> None:
     """Refuse a hook whose state cannot be saved or restored. This runs before the first step, not at the first save."""
     for entry in hooks:
-        if hasattr(entry.hook, "state_dict") and not hasattr(entry.hook, "load_state_dict"):
-            raise HookError(f"{entry.name} has a state_dict but no load_state_dict, so its state could not be restored")
         try:
-            collect([entry])
+            for state in collect([entry]).values():
+                check_plain(state, f"the state of {entry.name}")
         except HookError:
             raise
         except Exception:  # some hooks have their state only during training
             log.debug("%s has no state before training", entry.name, exc_info=True)
+        if _has_state(entry.hook) and not _has_loading(entry.hook):
+            raise HookError(f"{entry.name} has a state_dict but no load_state_dict, so its state could not be restored")
+
+
+def check_states_can_be_loaded(hooks: Iterable[Named]) -> None:
+    """Refuse a hook that cannot load the state that it returns, at the place where a resumed run would load it.
+
+    A copy of the hook loads a copy of the state, so the hook itself stays as it is.
+    """
+    for entry in hooks:
+        if not (_has_state(entry.hook) and is_custom(entry.hook)):
+            continue
+        with rng.preserved():
+            state = collect([entry]).get(entry.name)
+            if state is None or not is_simple(state) or _bytes_in(state) > SMALL:
+                continue
+            try:
+                twin = _separate_copy(entry.hook)
+            except Exception:  # some objects cannot be copied
+                continue
+            try:
+                twin.load_state_dict(copy.deepcopy(state))
+            except Exception as error:
+                raise HookError(
+                    f"{entry.name} cannot load the state that its state_dict returns, so no run could resume: "
+                    f"{type(error).__name__}: {error}; correct its load_state_dict"
+                ) from error
+
+
+def _separate_copy(hook: Any) -> Any:
+    """Return a copy of a hook that has its own tensors, lists and dicts, and shares objects such as the runner."""
+    twin = copy.copy(hook)
+    for name, value in vars(twin).items():
+        if is_simple(value) and _bytes_in(value) <= SMALL:
+            vars(twin)[name] = copy.deepcopy(value)
+        elif isinstance(value, (MutableSequence, MutableMapping, MutableSet)):
+            vars(twin)[name] = copy.copy(value)
+    return twin
+
+
+def _bytes_in(value: Any) -> int:
+    """Return the bytes of the tensors in plain data."""
+    if isinstance(value, Tensor):
+        return value.nbytes
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return sum(map(_bytes_in, inner))
 
 
 def restore(
@@ -105,3 +164,10 @@ def _restore_one(entry: Named, state: Any) -> None:
 
 def _has_state(hook: Any) -> bool:
     return hasattr(hook, "state_dict") and getattr(type(hook), "state_dict", None) is not BaseHook.state_dict
+
+
+def _has_loading(hook: Any) -> bool:
+    return (
+        hasattr(hook, "load_state_dict")
+        and getattr(type(hook), "load_state_dict", None) is not BaseHook.load_state_dict
+    )

@@ -5,6 +5,8 @@
     param_schedulers  the schedulers of the optim, or of several by name
     scaler            the gradient scaler, or several by name; only with fp16
     position          the counters of the loop, and the requests that survive a kill
+    modules           which parameters are frozen, and which modules are in evaluation mode
+    groups            the names of the parameters in each group, if a hook has changed the groups
     message_hub       histories and facts
     writers           the position of each writer in its records
     metric_states     metrics with a memory, by name
@@ -20,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
+from hookline.checkpoint import compatibility
 from hookline.common.checks import is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
@@ -31,10 +33,12 @@ from hookline.optim.hyperparameters import out_of_limits
 from hookline.run.position import Position
 from hookline.run.requests import Requests
 from hookline.state.contents import HostPart
+from hookline.state.module_flags import GROUPS, GroupsPart
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookline.checkpoint.compatibility import Converted
     from hookline.data.batches import Batches
     from hookline.optim.lengths import Length
     from hookline.optim.optim import Optim
@@ -84,6 +88,10 @@ class RunnerPart(HostPart):
     def _runner(self) -> Trained:
         return self._host  # type: ignore[no-any-return]  # given to the constructor
 
+    @property
+    def _groups(self) -> GroupsPart:
+        return self._host.contents.parts[GROUPS]  # type: ignore[no-any-return]  # one of the parts below
+
 
 def check_model_state(model: nn.Module) -> None:
     """Refuse a model of the user whose state cannot be saved and loaded, before the first step."""
@@ -102,6 +110,8 @@ class ModelPart(RunnerPart):
     """The weights and buffers of the model."""
 
     needed = True
+    #: The weights of the checkpoint that `misfits` has compared last, as far as the model has other dtypes.
+    converted: list[Converted] = []  # noqa: RUF012  # replaced, never changed
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the user's module."""
@@ -109,7 +119,7 @@ class ModelPart(RunnerPart):
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the weights."""
-        separate_elements(self._runner.model)
+        compatibility.separate_elements(self._runner.model)
         self._runner.strategy.checkpoints.load_model(self._runner.model, state)
 
     def malformed(self, state: Any) -> list[str]:
@@ -117,8 +127,15 @@ class ModelPart(RunnerPart):
         return [] if isinstance(state, dict) else [""]
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Compare names and shapes."""
-        return misfits(self._runner.model, state)
+        """Compare names and shapes, and refuse weights whose numbers would change."""
+        model = self._runner.model
+        self.converted = compatibility.converted(model.state_dict(), state)
+        narrower = [each for each in self.converted if each.is_lossy]
+        return compatibility.misfits(model, state) + [
+            f"{each}: the model has {each.own}, the checkpoint {each.saved}, so the numbers would change; build the "
+            f"model with {each.saved}, or {self._host.hints.weights}"
+            for each in narrower
+        ]
 
 
 class OptimizersPart(RunnerPart):
@@ -137,7 +154,8 @@ class OptimizersPart(RunnerPart):
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
-            runner.strategy.checkpoints.load_optimizer(optim.optimizer, saved)
+            with self._groups.as_saved(name, optim, checkpoint):
+                runner.strategy.checkpoints.load_optimizer(optim.optimizer, saved)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect groups with options of the kinds that the optimizers of this run have, and in their limits."""
@@ -166,7 +184,8 @@ class OptimizersPart(RunnerPart):
         if then != now:
             had = ", ".join(map(str, then or ["none"]))
             found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {had}")
-        found += optimizer_misfits(who, optim.optimizer, saved)
+        groups = self._groups.find(who, name, optim, checkpoint)
+        found += [groups] if isinstance(groups, str) else compatibility.optimizer_misfits(who, groups, saved)
         scaler = optims.share_of(name, checkpoint.get("scaler"))
         if (optim.scaler is None) != (scaler is None):
             here, there = ("no", "one") if optim.scaler is None else ("a", "none")
@@ -282,7 +301,8 @@ class PositionPart(RunnerPart, CountersPart):
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
-                optim.reopen_window(window)
+                with self._groups.as_saved(name, optim, checkpoint):
+                    optim.reopen_window(window)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
@@ -311,7 +331,8 @@ class PositionPart(RunnerPart, CountersPart):
         now = self._runner.contents.facts()
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
-        saved = f"the data: the checkpoint was saved by {processes(then['world_size'])} in the middle of an epoch"
+        by = compatibility.processes(then["world_size"])
+        saved = f"the data: the checkpoint was saved by {by} in the middle of an epoch"
         if state.get("data"):
             return [f"{saved}, after its data was replaced, so that many have to resume it"]
         if "windows" in state:

@@ -19,7 +19,7 @@ from hookline.checkpoint import frozen
 from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of, with_versions
 from hookline.checkpoint.shards import has_shards
 from hookline.common.escape import escaped
-from hookline.common.plain import check_plain
+from hookline.common.plain import check_plain, is_simple
 from hookline.common.torch_private import converts_entries
 from hookline.common.version import VERSION
 from hookline.errors import HookError, HooklineError, StorageError
@@ -79,7 +79,7 @@ def take(
         checkpoint = frozen.strip(checkpoint, host.saving.built, host.contents.trained_names())
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     separated = host.strategy.checkpoints.separate(checkpoint)
-    check_plain(separated, "checkpoint")
+    _check_plain(separated)
     if host.strategy.is_main:
         _refuse_unusable(host, checkpoint, states)
     return separated
@@ -88,6 +88,16 @@ def take(
 def _without_shards(state: Any) -> Any:
     """Return the state of a part without entries that have sharded tensors. Each process writes its own of these."""
     return {key: each for key, each in state.items() if not has_shards(each)} if isinstance(state, dict) else state
+
+
+def _check_plain(checkpoint: dict[str, Any]) -> None:
+    """Refuse what a file cannot store, by its place in the checkpoint, or in the state of its hook."""
+    hooks = checkpoint.get("hooks")
+    if is_simple(checkpoint):
+        return
+    for name, state in hooks.items() if isinstance(hooks, dict) else ():
+        check_plain(state, f"the state of {name}")
+    check_plain(checkpoint, "checkpoint")
 
 
 def _refuse_unusable(host: Host, checkpoint: Mapping[Any, Any], states: Mapping[str, Any]) -> None:

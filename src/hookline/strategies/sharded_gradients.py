@@ -11,7 +11,12 @@ from torch import Tensor, distributed
 from torch.distributed.fsdp import FSDPModule
 
 from hookline.common.sharding import is_sharded, local_part
-from hookline.common.torch_private import find_root, parameter_groups, reduce_kept_gradients, whole_parameter
+from hookline.common.torch_private import (
+    find_root,
+    forget_kept_gradient,
+    parameter_groups,
+    reduce_kept_gradients,
+)
 from hookline.strategies.base import unwrap
 from hookline.strategies.gradients import NOTHING, Gradients
 
@@ -41,9 +46,7 @@ class ShardedGradients(Gradients):
         """Drop the whole gradients that are kept."""
         for group in groups_of(model):
             for parameter in group.fsdp_params:
-                parameter.unsharded_accumulated_grad = None
-                if (whole := whole_parameter(parameter)) is not None:
-                    whole.grad = None
+                forget_kept_gradient(parameter)
 
     def norm(self, tensors: list[Tensor], norm_type: float = 2.0) -> Tensor:
         """Return the norm of all tensors together, which is the norm of the processes' norms."""

@@ -231,7 +231,9 @@ def optimizer_misfits(optimizer: Any, saved: Any) -> list[str]:
     if isinstance(optimizer, Optimizer):
         if not isinstance(saved, Mapping) or "param_groups" not in saved:
             return ["the optimizer: the checkpoint has no state for it"]
-        return compatibility.optimizer_misfits("the optimizer", optimizer, saved)
+        return compatibility.optimizer_misfits(
+            "the optimizer", [group["params"] for group in optimizer.param_groups], saved
+        )
     if isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         return optimizer_misfits(inner, saved)
     several = getattr(optimizer, "optimizer_dict", None)
