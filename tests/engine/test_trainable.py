@@ -268,7 +268,7 @@ def test_the_setting_is_checked_before_training(tmp_path: Path) -> None:
 def test_a_sharded_run_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapted(tmp_path, max_epochs=1).train()
     runner = adapted(tmp_path, max_epochs=2)
-    monkeypatch.setattr(type(runner.strategy), "shards", True)
+    monkeypatch.setattr(type(runner.strategy.checkpoints), "are_sharded", True)
     with pytest.raises(
         ConfigError, match=r"^CheckpointHook: params: trainable cannot be used with the strategy 'single'"
     ):

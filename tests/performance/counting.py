@@ -10,6 +10,7 @@ threads is not counted. `python -m tests.performance.counting everything` prints
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -59,6 +60,8 @@ class Counted(list[Any]):
 
     def _start(self) -> None:
         frame: FrameType | None = sys._getframe(1)
+        gc.collect()
+        gc.disable()  # it could find objects of other tests, whose finalizers would be counted
         sys.setprofile(self._on_call)
         sys.settrace(self._on_instruction)
         while frame is not None:  # the frames that are already running
@@ -68,6 +71,7 @@ class Counted(list[Any]):
     def _stop(self) -> None:
         sys.setprofile(None)
         sys.settrace(None)
+        gc.enable()
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             frame.f_trace, frame.f_trace_opcodes = None, False
