@@ -209,6 +209,13 @@ def test_a_method_that_is_never_due_is_named_unless_the_hook_also_works_at_the_e
     ]
 
 
+def test_the_interval_of_a_hook_is_named_as_its_parameter() -> None:
+    assert warned(toy_runner(custom_hooks=[GradNormHook(interval=50)])) == [
+        "GradNormHook.before_optimizer_step is never called: interval=50, but this run has 8 optimizer steps; use "
+        "interval=8 or less"
+    ]
+
+
 def test_a_hook_of_evaluations_is_named_in_a_run_without_them() -> None:
     class Looks(Hook):
         def before_val(self) -> None:
