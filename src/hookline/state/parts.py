@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hookline.checkpoint import compatibility
-from hookline.checkpoint.compatibility import Converted
 from hookline.common.checks import is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
@@ -38,6 +37,7 @@ from hookline.state.module_flags import GROUPS, GroupsPart
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookline.checkpoint.compatibility import Converted
     from hookline.data.batches import Batches
     from hookline.optim.lengths import Length
     from hookline.optim.optim import Optim
@@ -327,7 +327,8 @@ class PositionPart(RunnerPart, CountersPart):
         now = self._runner.contents.facts()
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
-        saved = f"the data: the checkpoint was saved by {compatibility.processes(then['world_size'])} in the middle of an epoch"
+        who = compatibility.processes(then["world_size"])
+        saved = f"the data: the checkpoint was saved by {who} in the middle of an epoch"
         if "windows" in state:
             return [f"{saved} and of an accumulation window, so that many have to resume it"]
         if then.get("batch_size") is None or now["batch_size"] is None:
