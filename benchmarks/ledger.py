@@ -27,7 +27,6 @@ import torch
 from torch import nn
 
 from hookline import Hook, Optim, Runner, TrainLoop
-from hookline.common.memory import resident
 from hookline.common.pace import SPARSE
 from hookline.plan.costs import PERIOD, Cost
 from hookline.plan.ledger import PART_OF_SCOPE
@@ -102,7 +101,6 @@ def estimate(runner: Runner, steps: int) -> dict[str, float]:
     Work that is repeated every few seconds takes at most 0.1% of the time each: the file, and the look at memory.
     """
     ledger, plan, cost = runner.plan.ledger, runner.plan, Cost()
-    sized = sum(call.cost.sized for call in plan.all_calls())
     spans = sum(call.cost.calls for call in plan.all_calls())
     switch = cpu_time_of(lambda: plan.measure("all"), 2000) + cpu_time_of(lambda: plan.measure("rare"), 2000)
     plan.measure("all")
@@ -113,7 +111,6 @@ def estimate(runner: Runner, steps: int) -> dict[str, float]:
     return {
         "one comparison per step": cpu_time_of(lambda: ledger.next_turn <= 5.0) - cpu_time_of(lambda: None),
         "readings of the clock": spans / steps * cpu_time_of(lambda: ledger.end(cost, 0.0, time.perf_counter())),
-        "readings of the memory": 2 * sized / steps * cpu_time_of(resident, 2000),
         "parts of a step": ledger.sampled_steps * len(PART_OF_SCOPE) / steps * scope,
         "the long way of an update": max(long_way - short_way - 2 * scope, 0.0) / PERIOD,
         "switching the plan": switch / PERIOD,

@@ -69,6 +69,25 @@ def test_importing_hookline_loads_no_other_library(tmp_path: Path) -> None:
     assert found_in_a_new_process("import hookline\nfound = sorted(libraries())", tmp_path) == ["hookline"]
 
 
+def test_importing_every_public_name_loads_no_library_and_not_the_engine_behind_a_runner(tmp_path: Path) -> None:
+    code = """
+import torch, torch.optim.lr_scheduler, torch.utils.data
+
+before = libraries()
+import hookline
+for name in hookline.__all__:
+    getattr(hookline, name)
+packages = {name.split(".")[1] for name in sys.modules if name.startswith("hookline.")}
+found = [sorted(libraries() - before), sorted(packages)]
+"""
+    loaded, packages = found_in_a_new_process(code, tmp_path)
+    assert loaded == ["hookline"]
+    assert packages == [
+        *("checkpoint", "common", "data", "engine", "errors", "launching", "optim", "plan", "record", "run", "rundir"),
+        *("runner", "runs", "state", "strategies", "writers"),
+    ]
+
+
 def test_commands_that_do_not_train_answer_without_torch(tmp_path: Path) -> None:
     code = f"""
 found = {{}}

@@ -118,8 +118,17 @@ def exit_code_of(error: BaseException) -> int:
     return code if isinstance(code, int) else 1
 
 
+#: Longer texts are not compared with names.
+LONGEST_NAME = 200
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known name that is closest to a misspelled one, ignoring case, or None if none is close."""
+    """Return the known name that is closest to a misspelled one, ignoring case, or None if none is close.
+
+    A text that is far longer than any name is close to none: comparing two such texts would take minutes.
+    """
+    if len(name) > LONGEST_NAME:
+        return None
     by_lower = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None

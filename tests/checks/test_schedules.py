@@ -16,7 +16,6 @@ from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
     CosineAnnealingWarmRestarts,
     CyclicLR,
-    ExponentialLR,
     LambdaLR,
     LinearLR,
     LRScheduler,
@@ -73,23 +72,12 @@ ITERATIONS = "it steps after every iteration, 20 times in this run"
             "iterations: write (scheduler, 'iter')",
         ),
         (
-            lambda one: OneCycleLR(one, 1.0, total_steps=5),
-            f"OneCycleLR: it is made to step after every iteration, but {EPOCHS}, so the rate changes only between "
-            "epochs. Write (scheduler, 'iter') and total_steps=20; if epochs are on purpose, write (scheduler, "
-            "'epoch')",
-        ),
-        (
             lambda one: (OneCycleLR(one, 1.0, total_steps=99), "iter"),
             f"OneCycleLR: total_steps is 99, but {ITERATIONS}, so it never reaches its end. Write total_steps=20",
         ),
         (
             lambda one: CyclicLR(one, 0.1, 1.0),
             f"CyclicLR: step_size_up is 2,000, but {EPOCHS}, so it never reaches max_lr. Use a lower number",
-        ),
-        (
-            lambda one: CyclicLR(one, 0.1, 1.0, step_size_up=2),
-            f"CyclicLR: it is made to step after every iteration, but {EPOCHS}, so the rate changes only between "
-            "epochs. Write (scheduler, 'iter'); if epochs are on purpose, write (scheduler, 'epoch')",
         ),
         (
             lambda one: CosineAnnealingLR(one, 20),
@@ -151,16 +139,6 @@ ITERATIONS = "it steps after every iteration, 20 times in this run"
             lambda one: SequentialLR(one, [ConstantLR(one), StepLR(one, 1)], [10]),
             f"SequentialLR: milestones is [10], but {EPOCHS}, so it never changes the rate. If it counts iterations, "
             "write (scheduler, 'iter'); otherwise, use a lower number",
-        ),
-        (
-            lambda one: (ExponentialLR(one, 0.1), "iter"),
-            f"ExponentialLR: gamma is 0.1, but {ITERATIONS}, so the rate falls to 1e-19 of its start. If it counts "
-            "epochs, write (scheduler, 'epoch'); otherwise, use a larger gamma",
-        ),
-        (
-            lambda one: (StepLR(one, 1), "iter"),
-            f"StepLR: gamma is 0.1, but {ITERATIONS}, so the rate falls to 1e-19 of its start. If it counts epochs, "
-            "write (scheduler, 'epoch'); otherwise, use a larger gamma",
         ),
         (
             lambda one: Cosine(one, 100),
@@ -246,23 +224,6 @@ def test_for_a_config_the_message_says_what_to_write(caplog: pytest.LogCaptureFi
     assert reported(lambda one: CosineAnnealingLR(one, 12), caplog, {"seed": 0}) == [
         f"CosineAnnealingLR: T_max is 12, but {EPOCHS}, so it never reaches its end. If it counts iterations, write "
         "'when: iter'; otherwise, write 'T_max: auto'"
-    ]
-    assert reported(lambda one: OneCycleLR(one, 1.0, total_steps=10), caplog, {"seed": 0}) == [
-        f"OneCycleLR: total_steps is 10, but {EPOCHS}, so it never reaches its end. It is made to step after every "
-        "iteration: write 'when: iter' and 'total_steps: auto'; if epochs are on purpose, write 'when: epoch' and "
-        "'total_steps: auto'"
-    ]
-    caplog.clear()
-    assert reported(lambda one: OneCycleLR(one, 1.0, total_steps=5), caplog, {"seed": 0}) == [
-        f"OneCycleLR: it is made to step after every iteration, but {EPOCHS}, so the rate changes only between epochs. "
-        "Write 'when: iter' and 'total_steps: auto'; if epochs are on purpose, write 'when: epoch'"
-    ]
-
-
-def test_milestones_that_are_plainly_epochs_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    assert reported(lambda one: (MultiStepLR(one, [2, 3]), "iter"), caplog, max_epochs=3, batches=16) == [
-        "MultiStepLR: milestones is [2, 3], but it steps after every iteration, 48 times in this run, so all of them "
-        "are in the first 6% of it. If they count epochs, write (scheduler, 'epoch')"
     ]
 
 

@@ -474,7 +474,7 @@ def test_a_single_worker_reads_the_trial_batch_and_nothing_else(tmp_path: Path, 
 
 
 def test_reading_once_leaves_other_iterators_and_the_order_alone() -> None:
-    loader = ResumableLoader(list(range(10)), batch_size=2, shuffle=True, seed=4)  # type: ignore[arg-type]  # has items
+    loader = ResumableLoader(list(range(10)), batch_size=2, shuffle=True, seed=4)
     whole = [batch.tolist() for batch in loader.iterate(3)]
     passing = loader.iterate(3, start=1)
     first = next(passing).tolist()

@@ -168,7 +168,7 @@ def test_keys_and_values_of_a_config_are_escaped_in_errors(
     assert [re.sub(r"^ *bad.yaml:\S+  ", "", line) for line in lines[1:]] == [
         f"writers[0]: unknown writer '{SHOWN}'; available: console, csv, jsonl, memory, mlflow, tensorboard, wandb",
         f"{SHOWN}: unknown key '{SHOWN}'; available: model, train, val, test, optim, default_hooks, custom_hooks, "
-        "budget, budget_action, writers, work_dir, experiment_name, seed, device, strategy, precision, load_from, "
+        "budget, writers, work_dir, experiment_name, seed, device, strategy, precision, load_from, "
         "resume, trial_batch, compile, channels_last, threads, prefetch, keep, points, imports, sweep",
         f"seed: expected an int, found {NAME!r}",
     ]

@@ -13,7 +13,7 @@ import pytest
 
 from hookline.cli import main
 from hookline.cli.continuing import continuing_command
-from hookline.launching import Options
+from hookline.launching.options import Options
 from tests.faults.children import command
 
 SHORT = ["train.limit_batches=3", "val.limit_batches=1", "test=null"]

@@ -50,7 +50,7 @@ class Asking(Hook):
 @HOOKS.register(force=True)
 class Curious(Hook):
     def before_train(self, runner):
-        runner.hub.get_scalar(3).mean()
+        runner.hub.update_scalars([3])
 """
 
 
@@ -123,9 +123,9 @@ def test_an_error_inside_hookline_that_the_user_caused_shows_the_last_frame_of_h
     assert lines[:4] == [
         *HEADER.splitlines(),
         f'  File "{module}", line 37, in before_train',
-        "    runner.hub.get_scalar(3).mean()",
+        "    runner.hub.update_scalars([3])",
     ]
-    assert re.findall(r'/([^/]+)", line \d+, in (.*)', "\n".join(lines[4:])) == [("errors.py", "nearest")]
+    assert re.findall(r'/([^/]+)", line \d+, in (.*)', "\n".join(lines[4:])) == [("hub.py", "update_scalars")]
 
 
 def test_the_message_of_a_worker_has_its_traceback_and_that_begins_in_the_code_of_the_user(

@@ -104,6 +104,15 @@ def test_a_runner_has_what_the_config_says(mynet: Write) -> None:
     assert set(runner.val()) == {"errors", "acc", "loss"}
 
 
+def test_a_function_of_the_config_weighs_batches(mynet: Write) -> None:
+    data = "dataloader: {dataset: {type: 'mynet:Data'}, batch_size: 8}"
+    runner = build("train.weigh=mynet:size", f"val={{{data}, loss: 'mynet:loss_of', weigh: 'mynet:size'}}")
+    loops: tuple[Any, ...] = runner.train_loop, runner.val_loop
+    assert [loop.weigher.function.__name__ for loop in loops] == ["size", "size"]
+    runner.train()
+    assert "mynet:sizes" in refused("train.weigh=mynet:sizes")
+
+
 def test_the_seed_decides_the_weights(mynet: Write) -> None:
     def weight(*overrides: str) -> torch.Tensor:
         return build(*overrides).model.get_parameter("inner.weight")

@@ -34,7 +34,7 @@ GOOD: dict[str, Any] = {
     },
     "custom_hooks": [
         {"type": "ToyHook", "momentum": 1, "mode": "x", "paths": ["a"], "priority": "low", "on_error": "disable"},
-        {"type": "mine:Hook", "whatever": 1, "priority": 30, "budget": "5%", "budget_action": "throttle"},
+        {"type": "mine:Hook", "whatever": 1, "priority": 30, "budget": "5%"},
         "ActorHook",
         "mine.Hook",
     ],
@@ -42,7 +42,6 @@ GOOD: dict[str, Any] = {
     "writers": ["jsonl", {"type": "jsonl"}, {"type": "mine:Writer", "x": 1}],
     "seed": 1,
     "budget": 0.05,
-    "budget_action": "warn",
     "resume": "some/file.pth",
     "points": {"after_render": ["image"]},
     "sweep": {
@@ -84,8 +83,7 @@ def test_a_good_config_is_valid(validator: Draft202012Validator) -> None:
         "custom_hooks.0.on_error=ignore",
         "custom_hooks.0.budget=5",
         "custom_hooks.0.budget=a lot",
-        "custom_hooks.0.budget_action=stop",
-        "budget_action=stop",
+        "custom_hooks.0.budget=stop",
         "custom_hooks.0.type=ToyHok",
         "custom_hooks.2=ActorHok",
         "default_hooks.loger={}",
@@ -187,7 +185,7 @@ def test_hooks_have_their_types_defaults_and_descriptions(validator: Draft202012
     assert hook["description"] == "Watches."
     assert hook["required"] == ["type", "momentum"]
     assert hook["additionalProperties"] is False
-    extras = ("priority", "on_error", "ranks", "budget", "budget_action")
+    extras = ("priority", "on_error", "ranks", "budget")
     properties = {name: value for name, value in hook["properties"].items() if name not in extras}
     reference = {"$ref": "#/$defs/reference"}
     assert properties == {

@@ -183,31 +183,17 @@ class Actor(Hook):
             {"on_error": "disable"},
             ["on_error: Actor affects training, so a run cannot continue without it; only observers can be disabled"],
         ),
-        (Watcher, {"budget": "5%", "budget_action": "throttle"}, []),
+        (Watcher, {"budget": "5%"}, []),
         (
             Watcher,
             {"budget": 5},
             ["budget: a budget must be a share of the training time, such as 5% or 0.05, not 5"],
         ),
-        (Watcher, {"budget_action": "warn"}, ["budget_action: it needs a budget; add one, such as budget: 5%"]),
-        (
-            Watcher,
-            {"budget": 0.1, "budget_action": "stop"},
-            ["budget_action: expected 'warn' or 'throttle', found 'stop'"],
-        ),
-        (
-            Actor,
-            {"budget": 0.1, "budget_action": "throttle"},
-            [
-                "budget_action: budget_action 'throttle' is only for observers (role = 'observer'); Actor affects "
-                "training, so calling it less often would change the result"
-            ],
-        ),
         (Watcher, {"prioritty": 3}, ["prioritty: Watcher has no parameter 'prioritty'; did you mean 'priority'?"]),
         (
             Actor,
             {"x": 3},
-            ["x: Actor has no parameter 'x'; available: type, priority, on_error, ranks, budget, budget_action"],
+            ["x: Actor has no parameter 'x'; available: type, priority, on_error, ranks, budget"],
         ),
     ],
 )

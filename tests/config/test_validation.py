@@ -103,7 +103,7 @@ def test_all_errors_are_reported_at_once_sorted_by_position(mynet: Write) -> Non
 
 
 KEYS = (
-    "model, train, val, test, optim, default_hooks, custom_hooks, budget, budget_action, writers, work_dir, "
+    "model, train, val, test, optim, default_hooks, custom_hooks, budget, writers, work_dir, "
     "experiment_name, seed, device, strategy, precision, load_from, resume, trial_batch, compile, channels_last, "
     "threads, prefetch, keep, points, imports, sweep"
 )
@@ -295,3 +295,65 @@ def test_values_in_messages_are_short() -> None:
 
 def test_every_default_hook_has_its_key() -> None:
     assert list(DefaultHooksSection.model_fields) == list(DEFAULT_HOOKS)
+
+
+@pytest.mark.parametrize("place", ["", "train", "train.dataloader", "model", "default_hooks"])
+def test_of_very_many_unknown_keys_the_first_are_listed_and_the_rest_is_counted(place: str) -> None:
+    loader: dict[str, Any] = {"dataset": {"type": "Digits"}}
+    config: dict[str, Any] = {"train": {"dataloader": loader, "max_epochs": 1}, "model": {"type": "DigitsNet"}}
+    config["optim"] = {"optimizer": {"type": "SGD"}}
+    section = config
+    for key in filter(None, place.split(".")):
+        section = section.setdefault(key, {})
+    section |= {f"key_{number}": number for number in range(15_000)}
+    with pytest.raises(ConfigError) as caught:
+        check(from_dict(config), Resolver())
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "config: 11 errors"
+    assert ["key_9" in line for line in lines].index(True) == 10
+    assert lines[11].endswith("'key_10', and 14,989 more")
+    assert len(str(caught.value)) < 10_000
+
+
+def test_of_very_many_errors_the_first_are_listed_and_the_rest_is_counted() -> None:
+    config = {"model": {"type": "DigitsNet"}, "custom_hooks": [{"type": f"No{number}"} for number in range(9_000)]}
+    with pytest.raises(ConfigError) as caught:
+        check(from_dict(config), Resolver())
+    lines = str(caught.value).splitlines()
+    assert (lines[0], len(lines), lines[-1]) == ("config: 9,000 errors", 52, "  and 8,950 more")
+
+
+def test_names_that_are_far_too_long_are_not_compared() -> None:
+    long = "x" * 500_000
+    with pytest.raises(ConfigError) as caught:
+        check(from_dict({"model": {"type": long}, long[1:]: 1, "writers": [long[2:]]}), Resolver())
+    assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize("cores", [1, 2, 64])
+def test_far_more_workers_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    most = {1: 64, 2: 64, 64: 512}[cores]
+    machine = "one core" if cores == 1 else f"{cores} cores"
+    loader: dict[str, Any] = {"dataset": {"type": "Digits"}, "num_workers": most}
+    config: dict[str, Any] = {"train": {"dataloader": loader, "max_epochs": 1}, "model": {"type": "DigitsNet"}}
+    check(from_dict(config), Resolver())
+    loader["num_workers"] = most + 1
+    with pytest.raises(ConfigError) as caught:
+        check(from_dict(config), Resolver())
+    assert str(caught.value) == (
+        f"config: 1 error\n  config  train.dataloader.num_workers: num_workers must be at most {most}, not {most + 1}: "
+        f"each worker is a process, and this process can use {machine}"
+    )
+
+
+@pytest.mark.parametrize("section", ["train", "val"])
+def test_a_step_that_cannot_be_called_with_a_model_and_a_batch_is_refused(section: str, mynet: Write) -> None:
+    loader = {"dataset": {"type": "Digits"}}
+    sections: dict[str, Any] = {"train": {"dataloader": loader, "max_epochs": 1}, "val": {"dataloader": loader}}
+    sections[section]["step"] = "mynet:Data"
+    with pytest.raises(ConfigError) as caught:
+        check(from_dict({"model": {"type": "DigitsNet"}, **sections}), Resolver())
+    assert str(caught.value) == (
+        f"config: 1 error\n  config  {section}.step: a step is called with (model, batch), which Data does not accept"
+    )

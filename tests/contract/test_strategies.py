@@ -58,7 +58,7 @@ def test_preparing_twice_is_harmless_and_the_user_module_can_be_unwrapped(strate
     device = strategy.pick_device("cpu")
     wrapped = strategy.prepare(strategy.prepare(model, [optimizer], device), [optimizer], device)
     inner = unwrap(wrapped)
-    assert list(strategy.model_state(inner)) == names
+    assert list(inner.state_dict()) == names
     assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in inner.parameters()}
 
 
@@ -67,21 +67,21 @@ def test_model_and_optimizer_states_are_restored(strategy: Strategy) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    weights, state = strategy.model_state(model), strategy.optimizer_state(model, optimizer)
+    weights, state = model.state_dict(), optimizer.state_dict()
     other = nn.Linear(2, 1)
     theirs = torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9)
-    strategy.load_model_state(other, weights)
-    strategy.load_optimizer_state(other, theirs, state)
+    strategy.checkpoints.load_model(other, weights)
+    strategy.checkpoints.load_optimizer(theirs, state)
     assert torch.equal(other.weight, model.weight)
-    assert str(strategy.optimizer_state(other, theirs)) == str(state)
+    assert str(theirs.state_dict()) == str(state)
 
 
 def test_numbers_are_summed_and_the_norm_covers_all_gradients(strategy: Strategy) -> None:
     assert strategy.reduce_sum(torch.tensor(2.0)).item() == 2.0 * strategy.world_size
     parameters = [nn.Parameter(torch.zeros(1)) for _ in range(3)]
     parameters[0].grad, parameters[1].grad = torch.tensor([3.0]), torch.tensor([4.0])
-    assert strategy.gradient_norm(parameters).item() == 5.0
-    assert strategy.gradient_norm(parameters, float("inf")).item() == 4.0
+    assert strategy.gradients.norm_of(parameters).item() == 5.0
+    assert strategy.gradients.norm_of(parameters, float("inf")).item() == 4.0
 
 
 def test_numbers_are_averaged_by_their_weights_in_the_order_in_which_they_were_given(strategy: Strategy) -> None:
@@ -142,13 +142,14 @@ def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
     strategy: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[bool] = []
-    original = type(strategy).syncing_gradients
+    kind = type(strategy.gradients)
+    original = kind.syncing
 
-    def record(self: Strategy, model: nn.Module, sync: bool) -> object:
+    def record(self: Any, model: nn.Module, sync: bool) -> object:
         synced.append(sync)
         return original(self, model, sync)
 
-    monkeypatch.setattr(type(strategy), "syncing_gradients", record)
+    monkeypatch.setattr(kind, "syncing", record)
     toy_runner(max_epochs=1, batches=5 * strategy.world_size, accumulate=2, val=None, strategy=strategy).train()
     assert synced == [False, True, False, True]  # the last window has one batch, so there is no sync to hold back
 
@@ -169,7 +170,7 @@ def test_a_strategy_may_have_parameters(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(ConfigError) as refused:
         pick({"type": "single", "timeout": 7})
-    assert str(refused.value) == "the strategy 'single': Single() takes no arguments"
+    assert str(refused.value) == "the strategy 'single' has no option 'timeout'; it has none"
 
 
 def test_an_unknown_strategy_is_refused() -> None:

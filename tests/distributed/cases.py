@@ -68,6 +68,32 @@ def seen(runner: Runner) -> dict[str, Any]:
     }
 
 
+def by_tokens(folder: str, accumulate: int = 1, said: bool = False) -> dict[str, Any]:
+    """Train with batches that count by their tokens: a sample of class c has 1 + c of them."""
+
+    def tokens(batch: list[Tensor]) -> Tensor:
+        return (1 + batch[1]).sum()
+
+    def loss_of(model: nn.Module, batch: list[Tensor]) -> Tensor:
+        each = nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        return (each * (1 + batch[1])).sum() / tokens(batch)
+
+    def own(model: nn.Module, batch: list[Tensor], optim: Any) -> dict[str, Tensor]:
+        optim.weigh(tokens(batch))
+        loss = loss_of(model, batch)
+        optim.update(loss)
+        return {"loss": loss}
+
+    runner = build(folder, samples=50, accumulate=accumulate)
+    loader, weigh = runner.train_loop.dataloader, None if said else tokens
+    runner._host.replace_training(TrainLoop(loader, own if said else loss_of, max_epochs=3, weigh=weigh))
+    runner.val_loops[""] = EvalLoop(loader, loss=loss_of, weigh=tokens)
+    found: list[float] = []
+    runner.on("after_val_epoch")(lambda runner, metrics: found.append(metrics["loss"]))
+    runner.train()
+    return seen(runner) | {"losses": found}
+
+
 def train(
     folder: str, samples: int = 50, accumulate: int = 1, epochs: int = 3, resume: bool = False, **parts: Any
 ) -> dict[str, Any]:
@@ -164,12 +190,20 @@ def bad_loss(folder: str) -> dict[str, Any]:
     return seen(runner) | {"updates": runner.updates}
 
 
+#: Ways to wait for the other processes.
+TALKS: dict[str, Callable[[Any], Any]] = {
+    "barrier": lambda runner: torch.distributed.barrier(),
+    "strategy": lambda runner: runner.strategy.gather(runner.iter),
+    "group": lambda runner: torch.distributed.all_reduce(torch.ones(1), group=runner.strategy.group.agreement),
+}
+
+
 class OnMain(Hook):
     """Runs in the main process only, and may try to talk to the others there."""
 
     ranks = "main"
 
-    def __init__(self, talk: bool = False) -> None:
+    def __init__(self, talk: str = "") -> None:
         self.talk = talk
         self.calls = 0
 
@@ -177,7 +211,7 @@ class OnMain(Hook):
         """Count, or gather something."""
         self.calls += 1
         if self.talk:
-            torch.distributed.barrier()
+            TALKS[self.talk](runner)
         if runner.iter == 5:
             runner.stop("enough")
 
@@ -191,7 +225,7 @@ class Busy(Hook):
             time.sleep(1.0)
 
 
-def on_main(folder: str, talk: bool, busy: bool = False) -> dict[str, Any]:
+def on_main(folder: str, talk: str, busy: bool = False) -> dict[str, Any]:
     """Train with a hook of the main process."""
     hook = OnMain(talk)
     runner = build(folder, custom_hooks=[hook, *([Busy()] if busy else [])])
@@ -206,6 +240,12 @@ def different(folder: str, what: str) -> dict[str, Any]:
         build(folder, custom_hooks=[OnMain()] * rank).train()
     elif what == "samples":
         build(folder, samples=50 + rank).train()
+    elif what == "model":
+        model = nn.Sequential(nn.Linear(8, 16 + rank), nn.Linear(16 + rank, 3))
+        optim = Optim(torch.optim.SGD(model.parameters(), lr=0.1))
+        Runner(model, train=build(folder).train_loop, optim=optim, work_dir=f"{folder}/run", device="cpu").train()
+    elif what == "static_graph":
+        build(folder, accumulate=2, strategy={"type": "ddp", "static_graph": True}).train()
     elif what in ("batches", "streams"):
         batches = [(torch.randn(4, 8), torch.randint(3, (4,))) for _ in range(6 + rank)]
         loader: Any = iter_of(batches) if what == "batches" else stream_of(batches)

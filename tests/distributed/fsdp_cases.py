@@ -16,7 +16,7 @@ from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.checkpoint import shard_files
 from hookline.engine.metrics import accuracy
 from hookline.hooks import EMAHook, FreezeHook
-from tests.distributed.cases import ACTS, At, main, predict, seen, step
+from tests.distributed.cases import ACTS, At, main, predict, seen, step, whole
 
 #: FSDP with units.
 WRAPPED = {"type": "fsdp", "wrap": ["Block"]}
@@ -97,7 +97,10 @@ def train(folder: str, **options: Any) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     runner.on("after_val_epoch")(lambda runner, metrics: found.append(dict(metrics)))
     runner.train()
-    return seen(runner) | {"metrics": found, "lr": runner.optims.sole.learning_rates(), "updates": runner.updates}
+    averaged = [hook.averaged_state_dict() for hook in hooks if isinstance(hook, EMAHook)]
+    state = {"lr": runner.optims.sole.learning_rates(), "updates": runner.updates, "metrics": found}
+    state["averaged"] = [whole(each).tolist() for own in averaged for each in own.values()]
+    return seen(runner) | state
 
 
 class SkipAt(Hook):

@@ -172,7 +172,13 @@ def train(folder: str, package: str, accumulates: list[int]) -> dict[str, Any]:
     for accumulate in accumulates:
         optim = {"optimizer": {"type": "SGD", "lr": 0.05, "momentum": 0.9}, "accumulative_counts": accumulate}
         samples = 21 if accumulate == 1 else 32  # with 32, no window has to extend past an epoch, as it does there
-        runner = build(f"{folder}/{accumulate}", package, optim_wrapper=optim, train_dataloader=loader(samples, 0))
+        runner = build(
+            f"{folder}/{accumulate}",
+            package,
+            optim_wrapper=optim,
+            train_dataloader=loader(samples, 0),
+            experiment_name=f"windows_{accumulate}",  # by default it is a time, which two runs may share
+        )
         hub, right, counts = runner.message_hub, project(package).Right, Counts()
         right.seen.clear()
         if package == OURS:

@@ -16,7 +16,8 @@ from types import FrameType
 from typing import NoReturn
 
 from hookline.common import launched
-from hookline.launching import Options, run
+from hookline.launching.elastic import run
+from hookline.launching.options import Options
 
 RANK = int(os.environ.get("RANK", "0"))
 FIRST = os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
@@ -157,6 +158,10 @@ def main() -> None:
     if name == "launch":
         if os.environ.get("HOOKLINE_TEST") == "early":
             look_before_the_end()
+        if os.environ.get("HOOKLINE_TEST") == "silent":
+            from hookline.launching import rendezvous
+
+            rendezvous.SILENT = 3.0
         command = [sys.executable, "-m", "tests.distributed.standin", *words[1:]]
         sys.exit(run(command, Options(**json.loads(words[0])), lambda text: say(f"launcher: {text}")))
     launched.end_with_parent()

@@ -13,6 +13,7 @@ import pytest
 from hookline.rundir import control, journal
 from hookline.rundir.states import state_of
 from tests.distributed.processes import running
+from tests.telling import telling
 
 CONFIG = """
 model: {type: torch.nn.Linear, in_features: 4, out_features: 2}
@@ -26,30 +27,7 @@ optim: {optimizer: {type: SGD, lr: 0.1}}
 default_hooks: {checkpoint: {interval: 100000}}
 custom_hooks: [{type: parts.Tell}]
 """
-PARTS = """
-import time
-import torch
-from torch.utils.data import TensorDataset
-from hookline import Hook
-
-def samples():
-    random = torch.Generator().manual_seed(0)
-    return TensorDataset(torch.randn(64, 4, generator=random), torch.arange(64) % 2)
-
-class Tell(Hook):
-    def after_train_iter(self, runner):
-        time.sleep(0.002)
-
-    def after_val(self, runner):
-        self.tell(runner, "validated")
-
-    def after_train(self, runner):
-        self.tell(runner, "ended")
-
-    def tell(self, runner, what):
-        with open(f"rank_{runner.rank}.txt", "a") as file:
-            file.write(f"{what} {runner.iter}\\n")
-"""
+PARTS = telling(samples=64, seconds=0.002)
 
 
 @pytest.mark.parametrize("launcher", ["hookline", pytest.param("torchrun", marks=pytest.mark.long)])

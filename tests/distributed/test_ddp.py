@@ -63,6 +63,16 @@ def test_an_accumulation_window_is_the_same_in_two_processes_even_if_its_last_ba
         assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
 
 
+@pytest.mark.parametrize("said", [False, True])
+def test_batches_that_count_by_tokens_train_two_processes_as_one(tmp_path: Path, said: bool) -> None:
+    whole = run("by_tokens", tmp_path / "whole", 1, said, nproc=0)
+    for accumulate in (1, 2):
+        two = run("by_tokens", tmp_path / f"two-{accumulate}", accumulate, said)
+        assert (whole.code, two.code) == (0, 0), two.output
+        assert apart(two.ranks[0]["weights"], whole.ranks[0]["weights"]) < 1e-6
+        assert two.ranks[1]["losses"] == pytest.approx(whole.ranks[0]["losses"], abs=1e-6)
+
+
 def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_back(tmp_path: Path) -> None:
     straight = run("train", tmp_path / "straight", 48, 1, 3)
     for epochs, nproc in ((1, 2), (2, 0), (3, 2)):
@@ -137,16 +147,18 @@ def test_a_killed_process_is_named(tmp_path: Path) -> None:
 
 
 def test_a_hook_of_the_main_process_runs_only_there_and_its_requests_hold_for_all(tmp_path: Path) -> None:
-    done = run("on_main", tmp_path, False)
+    done = run("on_main", tmp_path, "")
     assert done.code == 0, done.output
     assert [(found["calls"], found["iter"]) for found in done.ranks] == [(7, 7), (0, 7)]
 
 
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(
+    ("talk", "busy"), [("barrier", False), ("barrier", True), ("strategy", False), ("group", False)]
+)
 def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_does_not_hang(
-    tmp_path: Path, busy: bool
+    tmp_path: Path, talk: str, busy: bool
 ) -> None:
-    done = run("on_main", tmp_path, True, busy)  # the reason waits for a process that is busy
+    done = run("on_main", tmp_path, talk, busy)  # the reason waits for a process that is busy
     assert [found["code"] for found in done.ranks] == [6, 6]
     assert done.ranks[0]["message"] == (
         "hook OnMain runs only in the main process (ranks = 'main'), so it cannot exchange anything with the others; "
@@ -174,12 +186,29 @@ def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_doe
                 "  rank 1: OnMain (priority NORMAL (50))",
             ],
         ),
+        (
+            "model",
+            [
+                "the model differs between rank 0 and rank 1, but all processes must train the same:",
+                "  rank 0: 0.weight (16, 8)",
+                "  rank 1: 0.weight (17, 8)",
+            ],
+        ),
     ],
 )
 def test_processes_that_would_train_different_things_are_refused(tmp_path: Path, what: str, lines: list[str]) -> None:
     done = run("different", tmp_path, what)
     assert [found["code"] for found in done.ranks] == [6, 6]
     assert [found["message"].splitlines() for found in done.ranks] == [lines, lines]
+
+
+def test_a_static_graph_with_an_accumulation_window_is_refused_before_training(tmp_path: Path) -> None:
+    done = run("different", tmp_path, "static_graph")
+    assert [found["code"] for found in done.ranks] == [2, 2]
+    assert done.ranks[0]["message"] == (
+        "the strategy 'ddp': static_graph expects every backward pass to sync the gradients, but accumulate=2 holds "
+        "this back inside a window; remove one of them"
+    )
 
 
 @pytest.mark.parametrize("kind", ["batches", "streams"])

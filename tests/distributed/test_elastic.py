@@ -20,9 +20,10 @@ STAND_IN = (sys.executable, "-u", "-m", "tests.distributed.standin")
 
 
 @contextmanager
-def launched(folder: Path, *words: str, **options: Any) -> Iterator[Command]:
+def launched(folder: Path, *words: str, test: str = "", **options: Any) -> Iterator[Command]:
     """Run stand-in workers under the launcher."""
-    with running(*STAND_IN, "launch", json.dumps({"nproc": 2, **options}), *words, cwd=folder) as command:
+    given = json.dumps({"nproc": 2, **options})
+    with running(*STAND_IN, "launch", given, *words, cwd=folder, HOOKLINE_TEST=test) as command:
         yield command
 
 
@@ -194,7 +195,7 @@ def test_a_signal_before_the_other_machines_have_come_ends_the_launcher(tmp_path
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = {"nnodes": "2", "node_rank": 0, "rdzv_endpoint": f"127.0.0.1:{port}"}
+    options: dict[str, Any] = {"nnodes": "2", "node_rank": 0, "rdzv_endpoint": f"127.0.0.1:{port}"}
     with launched(tmp_path, "shows", **options) as command:
         command.until(lambda: _listens(port))
         command.send(signal.SIGTERM)
@@ -226,6 +227,32 @@ def test_two_machines_restart_together_and_both_resume(tmp_path: Path) -> None:
             "rank 1 of 2 begins",
             "rank 1 of 2 resumes",
         ]
+
+
+@pytest.mark.parametrize("signaled", [True, False])
+def test_a_launcher_whose_rendezvous_does_not_answer_ends(tmp_path: Path, signaled: bool) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options: dict[str, Any] = {"nproc": 1, "nnodes": "2", "rdzv_endpoint": f"127.0.0.1:{port}", "test": "silent"}
+    with (
+        launched(tmp_path, "saves", **options, node_rank=0) as first,
+        launched(tmp_path, "saves", **options, node_rank=1) as second,
+    ):
+        for command in (first, second):
+            command.until("trains")
+        first.send(signal.SIGSTOP)  # the store that it hosts no longer answers, as if the network were cut
+        if signaled:
+            second.send(signal.SIGTERM)
+            assert second.wait() == 143, second.output()
+            assert "saves after SIGTERM" in second.output()
+        else:
+            assert second.wait() == 1, second.output()
+            assert (
+                "DistributedError: the machine that hosts the rendezvous has not answered for 3 s: it is down, or "
+                in (second.output())
+            )
+        assert second.processes() == []
 
 
 @pytest.mark.parametrize("options", [{}, {"nnodes": "2", "node_rank": 0}])

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from hookline.checkpoint import seal, store
 from hookline.checkpoint.export import export
-from tests.distributed.fsdp_cases import WRAPPED
+from tests.distributed.fsdp_cases import WRAPPED, build
 from tests.distributed.ranks import run
 
 run_case = partial(run, module="fsdp_cases")
@@ -51,6 +51,10 @@ def two(folder: Path) -> dict[str, Any]:
         runs[f"{kind}_buffers"] = {"plain": False, "samples": 48, "strategy": strategy}
     runs["fsdp_freeze"] = {"freeze": True, "strategy": WRAPPED}
     runs["straight"] = {"strategy": WRAPPED}
+    averaged = {"ema": True, "plain": False, "samples": 48}
+    runs["ema_straight"] = {**averaged, "strategy": WRAPPED}
+    for epochs in (1, 2, 3):
+        runs[f"ema_again:{epochs}"] = {**averaged, **RESUMED, "epochs": epochs, "background": True}
     runs["changing:1"] = {"strategy": WRAPPED, "epochs": 1}
     for epochs in (1, 2, 3):
         runs[f"again:{epochs}"] = {**RESUMED, "epochs": epochs, "background": True}
@@ -66,6 +70,7 @@ def one(folder: Path, two: dict[str, Any]) -> dict[str, Any]:
     """Train the same in one process, and continue what two have begun."""
     runs = {f"one_{name}": options for name, options in SAME.items()}
     runs |= {"one_freeze": {"freeze": True}, "again:one": {"resume": True}, "changing:2": {"resume": True, "epochs": 2}}
+    runs["ema_straight:one"] = {"ema": True, "plain": False, "samples": 48, "resume": True}
     done = run_case("several", folder, runs, nproc=0)
     assert done.code == 0, done.output
     return done.ranks[0]
@@ -120,6 +125,28 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_back(
     assert back.ranks[1]["again:ddp"]["hash"] == two["straight"]["hash"]
     saved = sorted(path.name for path in (folder / "changing" / "run").glob("epoch_*"))
     assert saved == ["epoch_1.dcp", "epoch_2.pth", "epoch_3.dcp"]
+
+
+def test_an_average_of_sharded_weights_is_saved_and_resumed_by_any_number_of_processes(
+    folder: Path, two: dict[str, Any], one: dict[str, Any]
+) -> None:
+    straight, again = two["ema_straight"], two["ema_again:3"]
+    assert (again["hash"], again["averaged"]) == (straight["hash"], straight["averaged"])
+    assert again["metrics"] == straight["metrics"][1:]  # the missed validation is repeated
+    assert one["ema_straight:one"]["averaged"] == straight["averaged"] != []
+    saved = export(folder / "ema_straight" / "run" / "epoch_3.dcp", folder / "average.pth").path
+    averaged = torch.load(saved, weights_only=True)["hooks"]["EMAHook"]["averaged"]
+    assert [value.tolist() for value in averaged.values()] == straight["averaged"]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_validation_evaluates_the_buffers_that_are_saved(folder: Path, two: dict[str, Any], kind: str) -> None:
+    path = folder / f"{kind}_buffers" / "run" / f"epoch_3.{'pth' if kind == 'ddp' else 'dcp'}"
+    runner = build(str(folder / f"{kind}_evaluated"), plain=False, samples=48)
+    runner.model.load_state_dict(store.read(path, sealed=True)["state_dict"])
+    found, recorded = runner.val(), two[f"{kind}_buffers"]["metrics"][-1]
+    assert found["accuracy"] == recorded["accuracy"]
+    assert found["loss"] == pytest.approx(recorded["loss"], rel=1e-6)
 
 
 def test_a_checkpoint_of_two_processes_is_resumed_by_three(folder: Path, two: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from tests.distributed.ranks import run, torchrun
 
 MODULE = "repeating"
 LAUNCH = (
-    "import json, sys; from hookline.launching import Options, run; "
+    "import json, sys; from hookline.launching.elastic import Options, run; "
     "sys.exit(run(sys.argv[2:], Options(**json.loads(sys.argv[1])), print))"
 )
 

@@ -88,9 +88,14 @@ def test_fault_7_a_hook_that_loops_is_named_with_its_stack_and_again_when_the_ti
 
 
 def test_a_process_that_waits_for_the_others_in_the_wrong_place_is_named(tmp_path: Path) -> None:
-    with hanging(tmp_path, "exchange", 1, 25.0) as command:
+    with hanging(tmp_path, "exchange", 1, 12.0) as command:
         command.until("warning: rank")
         assert " waits in " in command.output()
+        assert command.wait() == 1
+        assert " continues" not in command.output()
+        ended = [json.loads((tmp_path / f"rank_{rank}.json").read_text()) for rank in (0, 1)]
+        assert [found["code"] for found in ended] == [6, 6]
+        assert all(re.search(r"rank \d waits in .*, iteration 6, for \d+ s\n", found["message"]) for found in ended)
 
 
 def test_a_slow_save_of_the_main_process_does_not_end_the_run_and_is_not_named_before_it_is_known(

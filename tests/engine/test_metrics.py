@@ -208,13 +208,13 @@ def test_a_hostile_name_is_escaped_in_the_error() -> None:
     metrics = Metrics({"a\x1b\n  b": returning(None)})
     metrics.reset(torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"^the metric 'a\\x1b\\n  b' must return"):
-        metrics.update((torch.zeros(2), torch.zeros(2)), None)
+        metrics.update((torch.zeros(2), torch.zeros(2)), None, 2)
 
 
 def test_the_mean_over_many_batches_keeps_few_values_and_is_weighted_by_samples() -> None:
     average = Average()
     for number in range(2 * KEPT + 3):
-        average.update(torch.tensor(float(number)), samples=1 + number % 2)
+        average.update(torch.tensor(float(number)), weight=1 + number % 2)
         assert len(average._values) < KEPT
     values = [(number, 1 + number % 2) for number in range(2 * KEPT + 3)]
     total, samples = sum(value * weight for value, weight in values), sum(weight for _, weight in values)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline.engine import steps
+from hookline.engine.metrics import accuracy
 from hookline.errors import HooklineError
 
 LOSS = torch.tensor(2.0)
@@ -114,3 +115,47 @@ def test_without_a_step_a_type_error_inside_the_model_is_raised_unchanged() -> N
 
     with pytest.raises(TypeError, match="unsupported operand"):
         steps.call_model(Broken(), torch.zeros(2))
+
+
+class Two(nn.Module):
+    """A model with two outputs."""
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return inputs, inputs
+
+
+def test_cross_entropy_says_what_to_do_about_a_model_that_returns_a_tuple() -> None:
+    with pytest.raises(HooklineError) as caught:
+        steps.cross_entropy(Two(), (torch.zeros(2, 3), torch.zeros(2)))
+    assert str(caught.value) == (
+        "the step cross_entropy needs a tensor of logits, but the model returned a tuple; write a step, a function of "
+        f"the model and a batch: {steps.WHAT_TO_RETURN}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        ((1, 2, 3), "a tuple of 3"),
+        ([1], "a list of 1"),
+        ({"inputs": 1, "target": 2}, "a dict"),
+        (torch.zeros(2, 3), "a tensor of shape (2, 3)"),
+    ],
+)
+@pytest.mark.parametrize("step", [steps.cross_entropy, steps.predict])
+def test_a_ready_made_step_refuses_batches_that_are_not_pairs(step: Any, batch: Any, found: str) -> None:
+    with pytest.raises(HooklineError) as caught:
+        step(nn.Identity(), batch)
+    assert str(caught.value) == (
+        f"the step {step.__name__} needs batches (inputs, target), but the loader yields {found}; write a step, a "
+        "function of the model and a batch"
+    )
+
+
+def test_accuracy_refuses_predictions_that_are_not_a_tensor() -> None:
+    with pytest.raises(HooklineError) as caught:
+        accuracy(*steps.predict(Two(), (torch.zeros(2, 3), torch.zeros(2))))
+    assert str(caught.value) == (
+        "accuracy needs a tensor of outputs, but the predictions of the step are a tuple; write a step that returns "
+        "(preds, target)"
+    )

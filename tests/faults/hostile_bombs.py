@@ -28,6 +28,11 @@ PLACES = {
     "load_from": ("train", "config.yaml", f"load_from={FILE}"),
     "resume": ("train", "config.yaml", "train.max_epochs=2", f"resume={FILE}"),
 }
+#: Commands that read the same file in another way.
+MORE_PLACES = {
+    "newest": ("train", "config.yaml", "--resume"),
+    "test": ("test", "config.yaml", "--checkpoint", FILE),
+}
 WEIGHT = "layers.0.weight"
 SHAPE = (3, 4)
 
@@ -153,7 +158,7 @@ def _whole_files() -> Iterator[Case]:
         "memo_far_away": partial(_in_pickle, b"}r\xff\xff\xff\x7f"),
     }
     for name, content in files.items():
-        for place in PLACES:
+        for place in PLACES | MORE_PLACES:
             yield _bomb(name, place, None if place == "inspect" else 5, content)
 
 
@@ -287,5 +292,9 @@ def _bomb(name: str, place: str, code: int | None, content: Callable[[], bytes])
         write(put_run(project), "epoch_1.pth", content())
 
     return Case(
-        f"bomb_{place}_{name}", code, mentions=("epoch_1.pth",) if code else (), words=PLACES[place], prepare=put
+        f"bomb_{place}_{name}",
+        code,
+        mentions=("epoch_1.pth",) if code else (),
+        words=(PLACES | MORE_PLACES)[place],
+        prepare=put,
     )

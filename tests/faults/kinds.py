@@ -10,6 +10,9 @@ memory        a metric counts validations; the count must survive a kill, and th
 window        persistent workers, saves in the background, and a window of 3, which ends with no epoch
 gan           two optims with windows of 2 and 3, and a step that updates both: a save finds open windows
 registered    a hook joins in the middle of the run; a resumed run registers it before states are restored
+replaced      a hook replaces the dataset and the batch size at epochs; a resumed run must do it again
+custom        batches of 4 and 2 samples of a class of the user, in windows of 3
+tokens        batches that count by their tokens, in windows of 3, with a validation loss by tokens
 frozen        a hook freezes the first layer once, in the middle of the run
 modes         a hook puts the batch norm into evaluation mode once, in the middle of the run
 groups        a hook unfreezes a layer in the middle of the run, and adds it to the optimizer with its own rate
@@ -17,8 +20,9 @@ groups        a hook unfreezes a layer in the middle of the run, and adds it to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -26,8 +30,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.utils.data import ConcatDataset
 
 from hookline import EvalLoop, Hook, Optim
+from hookline.data.loader import Order, ResumableLoader, mix
+from hookline.engine import steps
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import predict
 from hookline.testing import toy_data
@@ -45,8 +52,8 @@ class Kind:
     async_save: bool = False
     accumulate: int = 2
     make_model: Callable[[], nn.Module] = lambda: classifier()
-    #: Returns more arguments of the runner. Its hooks are added to those of every kind. `step` is the step of
-    #: training.
+    #: Returns more arguments of the runner. Its hooks are added to those of every kind. `step`, `weigh` and `loader`
+    #: (a function of the dataset) are for the training loop.
     more: Callable[[nn.Module], Mapping[str, Any]] = lambda model: {}
 
 
@@ -196,6 +203,64 @@ def _with_memory(model: nn.Module) -> dict[str, Any]:
     return {"val": val, "custom_hooks": [ChecksMemory()]}
 
 
+class Grows(Hook):
+    """Replaces the dataset and the batch size as functions of the epoch."""
+
+    def before_train(self, runner: Any) -> None:
+        self.first = runner.train_loop.dataloader.dataset
+
+    def before_train_epoch(self, runner: Any) -> None:
+        if runner.epoch >= 2:
+            runner.train_loop.dataloader.dataset = ConcatDataset([self.first] * 2)
+            runner.train_loop.dataloader.batch_size = 4 + runner.epoch
+
+
+class Own:
+    """A batch of a class of the user."""
+
+    def __init__(self, samples: list[tuple[Tensor, Tensor]]) -> None:
+        self.inputs, self.target = (torch.stack(part) for part in zip(*samples, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+class Uneven(Order):
+    """Batches of 4 and 2 samples, in turn, in an order that depends on the epoch."""
+
+    def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
+        samples = len(self.dataset)
+        order = torch.randperm(samples, generator=torch.Generator().manual_seed(mix(seed, epoch))).tolist()
+        ends = list(accumulate([0, *([4, 2] * samples)]))
+        for begin, end in list(pairwise(end for end in ends if end <= samples))[start:]:
+            yield order[begin:end]
+
+    def __len__(self) -> int:
+        return 2 * (len(self.dataset) // 6) + (len(self.dataset) % 6 >= 4)
+
+
+def of_own(model: nn.Module, batch: Own) -> Tensor:
+    """Return the loss of a batch of the class above."""
+    return cross_entropy(model(batch.inputs), batch.target)
+
+
+def _uneven(model: nn.Module) -> dict[str, Any]:
+    def loader(data: Any) -> ResumableLoader:
+        return ResumableLoader(data, order=Uneven(data, 4, False, False, 0), collate_fn=Own, num_workers=1)
+
+    return {"loader": loader, "step": of_own}
+
+
+def tokens(batch: Any) -> Any:
+    """Return how many numbers of a batch are positive, as if these were its tokens."""
+    return (batch[0] > 0).sum()
+
+
+def _by_tokens(model: nn.Module) -> dict[str, Any]:
+    val = EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy}, loss=steps.cross_entropy, weigh=tokens)
+    return {"weigh": tokens, "val": val}
+
+
 def _without_last_layer(model: Any) -> dict[str, Any]:
     model[-1].requires_grad_(False)
     first = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -213,6 +278,9 @@ KINDS: dict[str, Kind] = {
     "window": Kind(workers=2, persistent=True, async_save=True, accumulate=3),
     "gan": Kind(by_epoch=True, make_model=Pair, more=_two_optims),
     "registered": Kind(more=lambda model: {"custom_hooks": [Registers()]}),
+    "replaced": Kind(by_epoch=True, workers=1, persistent=True, more=lambda model: {"custom_hooks": [Grows()]}),
+    "custom": Kind(by_epoch=True, accumulate=3, more=_uneven),
+    "tokens": Kind(accumulate=3, more=_by_tokens),
     "frozen": Kind(more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[0].requires_grad_(False))]}),
     "modes": Kind(by_epoch=True, more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[1].eval())]}),
     "groups": Kind(by_epoch=True, more=_without_last_layer),

@@ -124,11 +124,15 @@ def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runne
     )
     if how.plain:
         loader = DataLoader(Augmented(), BATCH, shuffle=True)
+    if "loader" in more:
+        loader = more.pop("loader")(Augmented())
     step = more.pop("step", cross_entropy)
     hooks = [EMAHook(momentum=0.1), EarlyStoppingHook(monitor="accuracy", patience=100), Remembers()]
     checkpoint = {"interval": 3, "by_epoch": False, "max_keep_ckpts": 2, "save_best": "accuracy"}
     given: dict[str, Any] = {
-        "train": TrainLoop(loader, step, val_interval=1 if how.by_epoch else 7, **length),
+        "train": TrainLoop(
+            loader, step, val_interval=1 if how.by_epoch else 7, weigh=more.pop("weigh", None), **length
+        ),
         "val": EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy}),
         "default_hooks": {"logger": {"interval": 3}, "checkpoint": checkpoint | {"async_save": how.async_save}},
         "precision": "fp16",

@@ -109,7 +109,7 @@ def _keys() -> list[Case]:
             2,
             listed(
                 "7:37  custom_hooks[0].colour: ProgressHook has no parameter 'colour'; available: window, "
-                "smoothing_factor, monitor, rule, type, priority, on_error, ranks, budget, budget_action"
+                "smoothing_factor, monitor, rule, type, priority, on_error, ranks, budget"
             ),
             custom_hooks="[{type: ProgressHook, colour: red}]",
         ),

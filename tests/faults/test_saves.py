@@ -18,6 +18,7 @@ from hookline.testing import Recorder, toy_runner
 from tests.faults.children import running
 from tests.faults.runs import as_command
 from tests.faults.saves import MOMENTS, improve_and_die, improving_runner, save_and_die, valid_after
+from tests.run_files import USUAL, files_in
 
 #: The newest intact checkpoint after a kill, by the moment of the kill.
 EXPECTED = dict.fromkeys(MOMENTS[:4], "epoch_2.pth") | dict.fromkeys(MOMENTS[4:], "epoch_3.pth")
@@ -45,19 +46,7 @@ def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkp
     )
     resumed.train()
     assert str(resumed.model.state_dict()) == str(whole)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *[
-            "epoch_3.pth",
-            "epoch_4.pth",
-            "events.jsonl",
-            "hooks.json",
-            "last_checkpoint",
-            "metrics.jsonl",
-            "plan.txt",
-            "report.html",
-        ],
-        *["resume.json", "run.log"],
-    ]
+    assert files_in(tmp_path) == sorted(["epoch_3.pth", "epoch_4.pth", "resume.json", *USUAL])
 
 
 def test_fault_2_a_kill_in_the_last_save_leaves_no_checkpoint_too_many_after_a_resume(tmp_path: Path) -> None:
@@ -67,19 +56,7 @@ def test_fault_2_a_kill_in_the_last_save_leaves_no_checkpoint_too_many_after_a_r
     toy_runner(
         max_epochs=3, work_dir=tmp_path, resume=True, default_hooks={"checkpoint": {"max_keep_ckpts": 2}}
     ).train()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *[
-            "epoch_2.pth",
-            "epoch_3.pth",
-            "events.jsonl",
-            "hooks.json",
-            "last_checkpoint",
-            "metrics.jsonl",
-            "plan.txt",
-            "report.html",
-        ],
-        *["resume.json", "run.log"],
-    ]
+    assert files_in(tmp_path) == sorted(["epoch_2.pth", "epoch_3.pth", "resume.json", *USUAL])
 
 
 @pytest.mark.parametrize(("hook", "prefix"), [("CheckpointHook", "best_score_"), ("EvaluateHook", "best_eval_score_")])

@@ -16,6 +16,7 @@ from hookline.checkpoint import seal, store
 from hookline.engine.steps import predict
 from hookline.errors import ConfigError, NumericsError, StorageError
 from hookline.hooks import CheckpointHook
+from hookline.hooks.best import Best
 from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
@@ -443,3 +444,13 @@ def test_the_hook_is_built_without_a_run_and_remembers_only_the_best() -> None:
 def test_a_validation_without_metrics_and_without_training_needs_no_best(tmp_path: Path) -> None:
     runner = Runner(toy_model(), val=EvalLoop(toy_data(1), predict), work_dir=tmp_path, device="cpu", quiet=True)
     assert runner.val() == {}
+
+
+def test_a_best_that_is_taken_back_while_the_display_reads_it_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = toy_runner(max_epochs=1, default_hooks={"checkpoint": {"save_best": "accuracy"}})
+    runner.train()
+    hook = next(entry.hook for entry in runner.plan if isinstance(entry.hook, CheckpointHook))
+    states = iter([[(0.5, "best_accuracy_epoch_1.pth")], [], []])  # a save that could not be written
+    monkeypatch.setattr(Best, "kept", property(lambda best: next(states)), raising=False)
+    found = hook.saved_as_best(runner)
+    assert [(each.value, each.path) for each in found] == [(0.5, runner.work_dir / "best_accuracy_epoch_1.pth")]

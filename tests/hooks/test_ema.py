@@ -22,18 +22,7 @@ from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, StorageError
 from hookline.hooks import EMAHook
 from hookline.testing import toy_data, toy_model, toy_runner
-
-State = dict[str, torch.Tensor]
-
-
-def copied(model: nn.Module) -> State:
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(ours: State, theirs: State) -> None:
-    assert list(ours) == list(theirs)
-    for name, value in theirs.items():
-        assert ours[name].equal(value), name
+from tests.hooks.weights import State, assert_same, copied
 
 
 def recorded(runner: Runner) -> list[State]:

@@ -23,18 +23,7 @@ from hookline.hooks import EMAHook, EvaluateHook
 from hookline.plan.functions import label_of
 from hookline.plan.points import POINTS
 from hookline.testing import MemoryWriter, toy_model, toy_runner
-
-State = dict[str, torch.Tensor]
-
-
-def copied(model: nn.Module) -> State:
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(ours: State, theirs: State) -> None:
-    assert list(ours) == list(theirs)
-    for name, value in theirs.items():
-        assert ours[name].equal(value), name
+from tests.hooks.weights import State, assert_same, copied
 
 
 def accuracy(model: nn.Module) -> torch.Tensor:

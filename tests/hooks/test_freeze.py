@@ -22,8 +22,7 @@ from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError
 from hookline.hooks import EMAHook, FreezeHook
 from hookline.testing import toy_data, toy_model, toy_runner
-
-State = dict[str, torch.Tensor]
+from tests.hooks.weights import State, assert_same, copied
 
 
 def net() -> Any:
@@ -58,16 +57,6 @@ def by_hand(frozen: Iterable[bool], parts: Iterable[str] = ("backbone",), batche
             optimizer.step()
             optimizer.zero_grad()
     return copied(model)
-
-
-def copied(model: nn.Module) -> State:
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(ours: State, theirs: State) -> None:
-    assert list(ours) == list(theirs)
-    for name, value in theirs.items():
-        assert ours[name].equal(value), name
 
 
 def watch(runner: Runner, *names: str) -> list[tuple[bool, ...]]:

@@ -116,13 +116,14 @@ def test_a_chosen_metric_is_shown_whatever_is_saved_as_best(monkeypatch: pytest.
 
 def test_a_save_is_named_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures, runner = watched(ProgressHook(), monkeypatch, max_epochs=2, val=None)
-    write = type(runner.strategy).write_checkpoint
+    kind = type(runner.strategy.checkpoints)
+    write = kind.write
 
     def write_and_draw(*given: Any) -> Any:
         runner.terminal.redraw()
         return write(*given)
 
-    monkeypatch.setattr(type(runner.strategy), "write_checkpoint", write_and_draw)
+    monkeypatch.setattr(kind, "write", write_and_draw)
     runner.train()
     drawn = [(plain(lines)[0], lines[-1] if lines[-1].startswith("saving") else "") for lines in pictures]
     assert drawn[4:] == [

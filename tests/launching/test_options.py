@@ -7,9 +7,8 @@ import torch
 
 from hookline.cli.launch import refuse_missing_devices
 from hookline.errors import ConfigError, DistributedError
-from hookline.launching import Options
 from hookline.launching.failures import Failure, first_of
-from hookline.launching.options import refuse_unknown_host
+from hookline.launching.options import Options, refuse_unknown_host
 
 
 @pytest.mark.parametrize(

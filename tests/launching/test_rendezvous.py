@@ -12,7 +12,8 @@ import pytest
 import torch.distributed.elastic.rendezvous as rendezvous
 
 from hookline.errors import ConfigError, DistributedError
-from hookline.launching import Options, run
+from hookline.launching.elastic import run
+from hookline.launching.options import Options
 from tests.distributed.processes import running
 
 
@@ -55,7 +56,7 @@ def test_after_a_signal_no_thread_of_torch_is_left_that_would_abort_the_launcher
         "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
     )
     launcher = (
-        "import sys, threading; from hookline.launching import Options, run; "
+        "import sys, threading; from hookline.launching.elastic import Options, run; "
         f"code = run([sys.executable, '-c', {process!r}], Options(nproc=1)); "
         "print([thread.name for thread in threading.enumerate()]); sys.exit(code)"
     )

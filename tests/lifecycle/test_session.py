@@ -9,7 +9,7 @@ import torch
 
 from hookline import Hook, Optim, Runner, TrainLoop, runs
 from hookline.engine.steps import cross_entropy
-from hookline.errors import HooklineError
+from hookline.errors import DataError, HooklineError
 from hookline.hooks import LoggerHook
 from hookline.testing import MemoryWriter, toy_model, toy_runner
 
@@ -173,3 +173,30 @@ def test_an_error_without_a_message_is_recorded_as_the_failure(tmp_path: Path) -
     log = (tmp_path / "run.log").read_text()
     assert "SpeechlessError" in log
     assert "after_train_iter" in log
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("DataLoader worker (pid 7) is killed by signal: Killed. ", "(pid 7) is killed by signal: Killed"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly", "(pid(s) 7) exited unexpectedly"),
+    ],
+)
+def test_a_worker_that_died_is_one_message_that_blames_no_hook(text: str, shown: str) -> None:
+    runner, seen = toy_runner(max_epochs=1), []
+
+    @runner.on("after_train_iter")
+    def innocent(runner: Runner) -> None:
+        raise RuntimeError(text)  # torch raises it in a signal handler, wherever the main thread is
+
+    @runner.on("on_exception")
+    def see(runner: Runner, error: BaseException) -> None:
+        seen.append(error)
+
+    with pytest.raises(DataError) as caught:
+        runner.train()
+    assert str(caught.value) == (
+        f"a worker process of a loader died: DataLoader worker {shown}; if it was killed, memory may have run out"
+    )
+    assert (getattr(caught.value, "__notes__", []), caught.value.__suppress_context__) == ([], True)
+    assert (seen, caught.value.exit_code) == ([caught.value], 3)

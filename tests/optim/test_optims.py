@@ -71,3 +71,16 @@ def test_only_a_sole_optim_makes_requests_wait_for_its_window() -> None:
     one.sole.micro = two["a"].micro = 1
     assert one.accumulating
     assert not two.accumulating
+
+
+@pytest.mark.parametrize("name", [0, "x"])
+def test_an_index_of_optims_leads_to_the_sole_optim_or_to_the_names(name: Any) -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    sole = Optims.of(torch.optim.SGD([parameter]))
+    with pytest.raises(HooklineError) as caught:
+        sole[name]
+    assert str(caught.value) == f"unknown optim {name!r}: this run has one optim, without a name; use runner.optim"
+    named = Optims.of({"generator": torch.optim.SGD([parameter])})
+    with pytest.raises(HooklineError) as caught:
+        named[name]
+    assert str(caught.value) == f"unknown optim {name!r}; available: generator"

@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from hookline.optim import retiming
+from hookline.optim.nesting import walk
 from hookline.schedules import Cosine, Linear
 
 Make = Callable[[torch.optim.Optimizer], LRScheduler]
@@ -129,14 +130,14 @@ def test_a_schedule_inside_another_one_is_found_and_stretched() -> None:
     assert (inner, name) == (scheduler._schedulers[1], "T_max")
     retiming.stretch(inner, OLD, 20)
     state = copy.deepcopy(scheduler.state_dict())
-    assert not retiming.malformed(scheduler, state)
+    assert not retiming.malformed(state)
     rates = advance(optimizer, scheduler, 18)
     assert rates[-1] == pytest.approx(0.01)
     assert sorted(rates, reverse=True) == rates
     _, loaded = make(sequential)
     loaded.load_state_dict(state)
     retiming.restore(loaded)
-    assert [isinstance(each, retiming.Retimed) for each in retiming.all_of(loaded)] == [False, False, True]
+    assert [isinstance(each, retiming.Retimed) for _, each in walk(loaded)] == [False, False, True]
 
 
 def test_only_a_schedule_whose_rate_is_a_function_of_its_step_can_be_stretched() -> None:
@@ -150,7 +151,5 @@ def test_only_a_schedule_whose_rate_is_a_function_of_its_step_can_be_stretched()
      {"step": 1.0, "position": math.nan, "until": 2.0, "end": 3.0}],
 )  # fmt: skip
 def test_odd_numbers_in_a_saved_state_are_noticed(numbers: Any) -> None:
-    optimizer, scheduler = make(KINDS["cosine"])
-    assert retiming.malformed(scheduler, {"retiming": numbers})
-    outer = SequentialLR(optimizer, [scheduler, KINDS["linear"](optimizer)], milestones=[3])
-    assert retiming.malformed(outer, {"_schedulers": [{}, {"retiming": numbers}]})
+    assert retiming.malformed({"retiming": numbers})
+    assert retiming.malformed({"_schedulers": [{}, {"retiming": numbers}]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import linecache
 import re
 import traceback
@@ -88,6 +89,51 @@ def test_a_generator_or_coroutine_at_a_point_is_refused_because_it_would_never_r
             toy_runner(custom_hooks=[hook])
     with pytest.raises(HookError, match="must be a plain generator function with one yield"):
         toy_runner(custom_hooks=[Managed()]).train()
+
+
+def test_a_point_that_returns_a_body_nobody_runs_is_refused_at_its_first_call() -> None:
+    def as_task(function: Any) -> Any:
+        def task(self: Any, runner: Any) -> Any:
+            return function(self, runner)
+
+        return task
+
+    class Coroutine(Hook):
+        @as_task
+        async def after_train_iter(self, runner: Any) -> None: ...
+
+    class Generator(Hook):
+        @as_task
+        def after_train_iter(self, runner: Any) -> Iterator[None]:
+            yield
+
+    class AsyncGenerator(Hook):
+        @as_task
+        async def after_train_iter(self, runner: Any) -> Any:
+            yield
+
+    for hook, kind in ((Coroutine(), "coroutine"), (Generator(), "generator"), (AsyncGenerator(), "async_generator")):
+        runner = toy_runner(custom_hooks=[hook])
+        with pytest.raises(HookError) as refused:
+            runner.train()
+        assert runner.iter == 0
+        assert re.fullmatch(
+            rf"{type(hook).__name__}\.after_train_iter \(.*test_calls\.py:\d+\) returned a {kind}, whose body nobody "
+            r"runs; write a plain method, or name a method with a yield around_<scope>",
+            str(refused.value),
+        )
+
+
+def test_a_result_of_any_other_kind_is_ignored_and_checked_once() -> None:
+    class Returns(Hook):
+        def after_train_iter(self, runner: Any) -> Any:
+            frames.append(inspect.stack()[1].function)
+            return [1]
+
+    frames: list[str] = []
+    toy_runner(max_epochs=1, custom_hooks=[Returns()], default_hooks={"logger": None}).train()
+    assert frames[0] == "first"
+    assert frames[-1] == "after_train_iter"
 
 
 # -------------------------------------------------------------------------- what a compiled point shows of itself

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hookline import Hook, every
 from hookline.plan.costs import Cost
 from hookline.testing import toy_data, toy_runner
-from tests.clock import Clock
 
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(time, "perf_counter", clock)
-    return clock
+if TYPE_CHECKING:
+    from tests.clock import Clock
 
 
 class Slow(Hook):

@@ -8,7 +8,6 @@ import pytest
 
 from hookline import Hook, Priority, every, not_a_point
 from hookline.errors import HookError
-from hookline.plan.hook import LOOKED_UP
 from hookline.plan.plan import Plan
 from hookline.testing import toy_runner
 
@@ -103,10 +102,6 @@ def test_a_state_that_nobody_takes_back_is_refused() -> None:
         Hook().load_state_dict({"best": 1})
 
 
-def test_attributes_that_are_looked_up_in_hooks_are_declared_on_hook() -> None:
-    assert [name for name in LOOKED_UP if not hasattr(Hook, name)] == []
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -133,3 +128,17 @@ def test_a_near_miss_of_what_is_looked_up_in_a_hook_is_refused(name: str, meant:
     helper = type("Helper", (Hook,), {name: not_a_point(lambda self: None)})
     Plan(object()).add(helper())
     Plan(object(), open=True).add(type("Elsewhere", (Hook,), {name: ()})())
+
+
+@pytest.mark.parametrize("name", ["runner", "trainer"])
+def test_a_hook_cannot_set_its_runner_itself(name: str) -> None:
+    class Mine(Hook):
+        def __init__(self) -> None:
+            setattr(self, name, None)
+
+    with pytest.raises(HookError) as caught:
+        Mine()
+    assert str(caught.value) == (
+        "Mine: self.runner and self.trainer cannot be set: hookline sets both when the hook is registered; remove the "
+        "line, or use another name"
+    )

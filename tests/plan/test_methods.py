@@ -332,3 +332,27 @@ def test_other_callables_of_a_hook_are_its_own() -> None:
             self._after_train_itr = print
 
     Plan(object()).add(Sets())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("state_per_ranks", "state_per_rank"), ("exchange", "exchanges"), ("steps_scheduler", "steps_schedulers")],
+)
+def test_a_misspelled_flag_of_a_hook_is_refused(wrong: str, right: str) -> None:
+    with pytest.raises(HookError) as caught:
+        Plan(object()).add(type("Mine", (Hook,), {wrong: True})())
+    assert str(caught.value) == (
+        f"Mine.{wrong}: hookline does not use this name, so it would do nothing; did you mean '{right}'? If it is a "
+        "helper, mark it with @not_a_point."
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [("batch", "data_batch"), ("data", "data_batch"), ("batch_index", "batch_idx"), ("output", "outputs")],
+)
+def test_an_argument_that_people_know_from_elsewhere_leads_to_the_one_here(argument: str, meant: str) -> None:
+    names: dict[str, Any] = {}
+    exec(f"def after_train_iter(self, runner, {argument}): pass", names)
+    with pytest.raises(HookError, match=rf"has no argument '{argument}'; did you mean '{meant}'\?$"):
+        Plan(object()).add(type("Mine", (Hook,), {"after_train_iter": names["after_train_iter"]})())

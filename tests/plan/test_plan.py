@@ -287,7 +287,7 @@ def test_a_wrong_argument_of_a_function_is_refused(plan: Plan) -> None:
         plan.on("before_train_iter", show)
     assert str(refused.value) == (
         f"show at before_train_iter ({line_of(show)}): before_train_iter(runner, batch_idx, data_batch) has no "
-        "argument 'batch'; did you mean 'batch_idx'?"
+        "argument 'batch'; did you mean 'data_batch'?"
     )
 
 

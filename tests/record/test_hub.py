@@ -211,3 +211,15 @@ def test_all_that_is_new_is_read_together() -> None:
     hub.read("train/")
     kinds = {name: type(history.values[-1]).__name__ for name, history in hub.scalars.items()}
     assert kinds == {"train/old": "Tensor", "train/a": "float", "own": "int", "val/b": "Tensor"}
+
+
+@pytest.mark.parametrize("name", [7, None, b"loss", ("loss",)])
+def test_the_name_of_a_number_must_be_a_text(name: Any) -> None:
+    hub = MessageHub()
+    message = f"^{re.escape(f'the name of a number must be a text, not {name!r}')}$"
+    with pytest.raises(HooklineError, match=message):
+        hub.update_scalar(name, 1.0)
+    with pytest.raises(HooklineError, match=message):
+        hub.update_scalars({name: 1.0})
+    with pytest.raises(HooklineError, match=r"^nothing is recorded as .*; available: none$"):
+        hub.get_scalar(name)

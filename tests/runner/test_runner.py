@@ -24,6 +24,7 @@ from hookline.common import rng
 from hookline.errors import ConfigError, HookError, HooklineError, StorageError
 from hookline.strategies.base import pick_device
 from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_runner
+from tests.run_files import USUAL, files_in
 
 
 def test_the_public_names_are_sorted_there_and_no_more() -> None:
@@ -281,20 +282,7 @@ def test_a_run_inside_a_run_is_refused() -> None:
 def test_a_run_leaves_its_config_plan_log_metrics_and_checkpoints() -> None:
     runner = toy_runner(max_epochs=2, batches=12, config={"model": {"type": "mynet:Net"}, "seed": 3})
     runner.train()
-    assert sorted(path.name for path in runner.work_dir.iterdir()) == [
-        *[
-            "config.yaml",
-            "epoch_1.pth",
-            "epoch_2.pth",
-            "events.jsonl",
-            "hooks.json",
-            "last_checkpoint",
-            "metrics.jsonl",
-            "plan.txt",
-            "report.html",
-        ],
-        "run.log",
-    ]
+    assert files_in(runner.work_dir) == sorted(["config.yaml", "epoch_1.pth", "epoch_2.pth", *USUAL])
     assert (runner.work_dir / "config.yaml").read_text() == "model:\n  type: mynet:Net\nseed: 3\n"
     assert (runner.work_dir / "plan.txt").read_text() == runner.plan.explain() + "\n"
     records = [json.loads(line) for line in (runner.work_dir / "metrics.jsonl").read_text().splitlines()]
@@ -312,18 +300,7 @@ def test_a_fresh_run_sets_the_files_of_an_earlier_one_aside_and_val_moves_nothin
     for _ in range(2):
         runner = toy_runner(max_epochs=1, work_dir=tmp_path)
         runner.train()
-    assert sorted(path.name for path in (tmp_path / "old-2").iterdir()) == [
-        *[
-            "epoch_1.pth",
-            "events.jsonl",
-            "hooks.json",
-            "last_checkpoint",
-            "metrics.jsonl",
-            "plan.txt",
-            "report.html",
-            "run.log",
-        ]
-    ]
+    assert files_in(tmp_path / "old-2") == sorted(["epoch_1.pth", *USUAL])
     assert (tmp_path / "mine.txt").read_text() == "stays"
     assert (
         f"moved the files of an earlier run from {tmp_path} to {tmp_path / 'old-2'}"
@@ -509,3 +486,13 @@ def test_a_second_training_continues_with_the_random_numbers_of_the_first(tmp_pa
     runner.train()
     assert parts.drawn == whole.drawn
     assert len(set(parts.drawn)) == 8
+
+
+def test_a_loader_with_far_too_many_workers_is_refused_before_it_starts_them() -> None:
+    class Loader(list[Any]):
+        num_workers = 100_000  # as a loader of torch has it
+
+    runner = toy_runner()
+    runner.train_loop.dataloader = Loader([1])
+    with pytest.raises(ConfigError, match=r"^the loader of 'train': num_workers must be at most \d+, not 100000: "):
+        runner.train()

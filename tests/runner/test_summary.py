@@ -46,7 +46,6 @@ def test_before_training_it_says_so(tmp_path: Path) -> None:
         "data_seconds": None,
         "seconds_of": {},
         "seconds_of_hooks": {},
-        "throttled": {},
         "best": [],
         "last_checkpoint": None,
         "report": None,

@@ -119,12 +119,47 @@ def test_an_option_that_cannot_be_right_or_does_nothing_is_refused(options: dict
 
 def test_without_a_group_of_processes_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE")
+    pick("fsdp")  # a launcher checks it before there are processes
     with pytest.raises(ConfigError) as refused:
-        pick("fsdp")
+        train()
     assert str(refused.value) == (
         "the strategy 'fsdp' needs a group of processes, but WORLD_SIZE is not set; start with hookline train --nproc "
         "N, or with torchrun"
     )
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])
+def test_a_fused_step_that_torch_does_not_have_for_shards_is_replaced(kind: Any, tmp_path: Path) -> None:
+    def runner(strategy: Any, **options: Any) -> Runner:
+        torch.manual_seed(0)
+        trained = model()
+        optim = Optim(kind(trained.parameters(), lr=0.1, fused=True))
+        return toy_runner(model=trained, optim=optim, max_iters=2, strategy=strategy, work_dir=tmp_path, **options)
+
+    one, many = runner("single"), runner("fsdp")
+    expected = [each.detach().clone() for each in one.train().parameters()]
+    trained = many.train()
+    for found, wanted in zip(trained.parameters(), expected, strict=True):
+        torch.testing.assert_close(local_part(found), wanted)
+    groups = many.optims.sole.optimizer.param_groups
+    assert [(group["fused"], group["foreach"]) for group in groups] == [(False, True)]
+
+
+def test_a_fused_adam_stays_fused() -> None:
+    trained = model()
+    optimizer = torch.optim.AdamW(trained.parameters(), fused=True)
+    train(trained, optimizer)
+    assert optimizer.param_groups[0]["fused"] is True
+    assert {int(state["step"]) for state in optimizer.state.values()} == {2}  # the trial has left no trace
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.Rprop])
+def test_an_optimizer_without_any_step_for_shards_is_refused_before_training(kind: Any) -> None:
+    trained = model()
+    before = [each.detach().clone() for each in trained.parameters()]
+    with pytest.raises(ConfigError, match=rf"the strategy 'fsdp': {kind.__name__} cannot update sharded parameters"):
+        train(trained, kind(trained.parameters()))
+    assert all(map(torch.equal, before, map(local_part, trained.parameters())))
 
 
 def tied() -> Any:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hookline.common.escape import escaped
+from hookline.common.torch_private import set_versions, versions_of
 from hookline.errors import StorageError
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ def with_versions(entries: Mapping[str, Any], state: Mapping[str, Any]) -> Order
     would also convert entries that are up to date.
     """
     kept = OrderedDict(entries)
-    if (versions := getattr(state, "_metadata", None)) is not None:
-        kept._metadata = versions  # type: ignore[attr-defined]  # as torch does
+    if (versions := versions_of(state)) is not None:
+        set_versions(kept, versions)
     return kept
 
 

@@ -61,6 +61,13 @@ def separate(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return {**separated, KEY: found}
 
 
+def has_shards(value: Any) -> bool:
+    """Return whether a state has sharded tensors, of which `separate` takes the part of this process."""
+    if isinstance(value, dict):
+        return any(map(has_shards, value.values()))
+    return any(map(has_shards, value)) if isinstance(value, (list, tuple)) else is_sharded(value)
+
+
 def own_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state of the model in a checkpoint, with only this process's part of sharded tensors."""
     parts = {

@@ -10,6 +10,7 @@ from hookline.checks.optimizers import check_optims, check_parameters
 from hookline.checks.processes import compare_processes
 from hookline.checks.reach import report_unreached
 from hookline.checks.schedules import check_schedules
+from hookline.common.checks import check_workers
 from hookline.data.batches import is_empty
 from hookline.errors import DataError
 from hookline.state.hook_states import check_states_can_be_loaded, check_states_can_be_saved
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 def check_before_training(run: Run) -> None:
     """Refuse a run that would fail or train something else than it says, and warn about settings without an effect."""
-    compare_processes(run)
+    if not run.strategy.acts_alone:
+        compare_processes(run)
     run.reported_untrained = set()
     check_model_state(run.model)
     check_optims(run)
@@ -39,8 +41,11 @@ def check_before_first_pass(run: Run) -> None:
     check_states_can_be_loaded(run.plan)
 
 
-def refuse_empty_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
-    """Refuse a loader that is known to have no batch."""
+def check_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
+    """Refuse a loader that is known to have no batch, or that has far too many workers."""
     for name, loop in found.items():
+        workers = getattr(loop.dataloader, "num_workers", None)
+        if isinstance(workers, int):
+            check_workers(workers, f"the loader of '{name}': ")
         if is_empty(loop.dataloader):
             raise DataError(f"the loader of '{name}' is empty: it has no batch")

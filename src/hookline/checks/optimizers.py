@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import lr_scheduler
 
 from hookline.checks.reach import mentions, names_in
-from hookline.checks.zero_rates import is_zero, keeps_zero
 from hookline.common.escape import escaped
 from hookline.errors import ConfigError, HookError
+from hookline.optim import retiming
 from hookline.optim.refusals import refuse_closure, refuse_other_optimizer
+from hookline.optim.schedules import Constant, Cosine, Linear, Schedule, WarmupStableDecay
+from hookline.optim.warmup import Warmup
 from hookline.plan.entry import is_custom
 from hookline.plan.milestones import quantity
 from hookline.state.contents import CustomPart
 
 if TYPE_CHECKING:
+    from torch.optim.lr_scheduler import LRScheduler
+
     from hookline.engine.run import Run
     from hookline.optim.optim import Optim
 
@@ -24,6 +29,14 @@ log = logging.getLogger("hookline")
 
 #: How many parameters a warning names.
 NAMED = 3
+#: Schedulers that multiply the current rate.
+MULTIPLY = (
+    *(lr_scheduler.StepLR, lr_scheduler.MultiStepLR, lr_scheduler.ExponentialLR, lr_scheduler.MultiplicativeLR),
+    *(lr_scheduler.LinearLR, lr_scheduler.ConstantLR, lr_scheduler.PolynomialLR),
+    *(lr_scheduler.ReduceLROnPlateau, Warmup),
+)
+#: Schedules that multiply the base rates by a curve that falls, or stays, after its warmup.
+CURVES = (Constant, Linear, Cosine, WarmupStableDecay)
 
 
 def check_optims(runner: Run) -> None:
@@ -81,6 +94,34 @@ def report_zero_rate(runner: Run, optim: Optim, who: str) -> None:
             "with requires_grad=False saves time and memory",
             *(who, "s" * (len(zero) > 1), ", ".join(map(str, zero))),
         )
+
+
+def is_zero(rate: Any) -> bool:
+    """Return whether a rate is 0. Some optimizers have no rate of their own (None)."""
+    return isinstance(rate, (int, float, Tensor)) and not float(rate)
+
+
+def keeps_zero(scheduler: LRScheduler) -> bool:
+    """Return whether a scheduler never changes the rates of an optimizer whose current rates are 0.
+
+    Only the schedulers of torch and of `schedules` are known. Any other may set the rate.
+    """
+    if retiming.ATTRIBUTE in vars(scheduler):
+        return _at_end(scheduler)
+    if type(scheduler) in MULTIPLY:
+        return True
+    base = any(map(float, getattr(scheduler, "base_lrs", [1.0])))
+    if isinstance(scheduler, Schedule) and type(scheduler) in CURVES:
+        return not base or scheduler.factor(scheduler.last_epoch) == scheduler.end_factor == 0
+    if type(scheduler) is lr_scheduler.CosineAnnealingLR:
+        return not base and not scheduler.eta_min
+    return type(scheduler) is lr_scheduler.LambdaLR and not base
+
+
+def _at_end(scheduler: LRScheduler) -> bool:
+    """Return whether a stretched schedule is at the end of its curve, where it stays."""
+    numbers = vars(scheduler)[retiming.ATTRIBUTE]
+    return bool(retiming.position_at(numbers, scheduler.last_epoch) >= numbers["until"])
 
 
 def check_parameters(runner: Run) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import lr_scheduler
 
 from hookline.common.monitor import infer_rule
+from hookline.common.torch_private import INNER_MILESTONES
 from hookline.optim.lengths import UNITS, known_length
 from hookline.optim.schedules import TOO_SHORT, Cosine, Linear, Schedule, WarmupStableDecay
 from hookline.optim.warmup import Warmup
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
     from hookline.engine.run import Run
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
-
-#: A rate that falls below this share of its start is 0 for all purposes.
-VANISHED = 1e-12
-
-#: Schedulers that are made to step after every iteration.
-BY_ITERATION = (lr_scheduler.OneCycleLR, lr_scheduler.CyclicLR)
 
 #: Schedules that fall to their end.
 CURVES = (Linear, Cosine, WarmupStableDecay)
@@ -43,7 +38,6 @@ TOO_LONG: dict[type, tuple[str, str]] = {
     lr_scheduler.PolynomialLR: ("total_iters", "it never reaches its end"),
     lr_scheduler.CosineAnnealingWarmRestarts: ("T_0", "it never restarts"),
 }
-#: The same for a curve that is shorter than the run.
 
 
 def advice(runner: Run, optim: Optim) -> Iterator[str]:
@@ -110,16 +104,6 @@ class Case:
             if other != when and length is not None and length != steps and value == length:
                 return f"{value:,} is the number of {UNITS[other]}s: write {self.step_at(other)}"
         otherwise = "use a lower number" if parameter is None else f"write {self.use_length(parameter)}"
-        if (
-            parameter
-            and type(self.scheduled.scheduler) in BY_ITERATION
-            and when == "epoch"
-            and self.scheduled.by_default
-        ):
-            return (
-                f"It is made to step after every iteration: write {self.step_at('iter')}{_iterations_to_set(self)}; if "
-                f"epochs are on purpose, write {self.step_at('epoch')} and {self.use_length(parameter)}"
-            )
         epochs, iters = self.length_in("epoch"), self.length_in("iter")
         if when == "epoch" and value > steps and (iters is None or value <= iters):
             return f"If it counts iterations, write {self.step_at('iter')}; otherwise, {otherwise}"
@@ -152,25 +136,6 @@ def _overwritten(optim: Optim, scheduled: Scheduled) -> Iterator[str]:
                 f"{who.__name__}: {type(other).__name__} sets the rate itself, so changes that {who.__name__} makes "
                 "are lost. Use one of them"
             )
-
-
-def _meant_for_iterations(scheduler: LRScheduler, case: Case) -> str | None:
-    """Report OneCycleLR and CyclicLR that step by epochs, if nobody asked for it."""
-    if type(scheduler) not in BY_ITERATION or case.scheduled.when != "epoch" or not case.scheduled.by_default:
-        return None
-    length = "" if not isinstance(scheduler, lr_scheduler.OneCycleLR) else _iterations_to_set(case)
-    return case.message(
-        "it is made to step after every iteration",
-        "the rate changes only between epochs",
-        f"Write {case.step_at('iter')}{length}; if epochs are on purpose, write {case.step_at('epoch')}",
-    )
-
-
-def _iterations_to_set(case: Case) -> str:
-    if case.runner.config is not None:
-        return " and 'total_steps: auto'"
-    iters = case.length_in("iter")
-    return "" if iters is None else f" and total_steps={iters}"
 
 
 def _curve_too_long(scheduler: LRScheduler, case: Case) -> str | None:
@@ -211,40 +176,17 @@ def _never_changes(scheduler: LRScheduler, case: Case) -> str | None:
 
 
 def _milestones(scheduler: LRScheduler, case: Case) -> str | None:
-    """Report milestones that the run never reaches, or that are plainly epochs."""
-    known = {lr_scheduler.MultiStepLR: "milestones", lr_scheduler.SequentialLR: "_milestones"}
+    """Report milestones that the run never reaches."""
+    known = {lr_scheduler.MultiStepLR: "milestones", lr_scheduler.SequentialLR: INNER_MILESTONES}
     name, steps = known.get(type(scheduler)), case.steps or 0
     if name is None:
         return None
     milestones = sorted(getattr(scheduler, name))
     late = [each for each in milestones if each >= steps]
-    what = f"milestones is {milestones}"
-    if late:
-        so = "it never changes the rate" if late == milestones else f"{late} is never reached"
-        return case.message(what, so, case.fix(late[-1], None))
-    epochs = case.length_in("epoch") if case.loop.by_epoch and case.scheduled.when != "epoch" else None
-    if not milestones or epochs is None or milestones[-1] > epochs or steps < 10 * epochs:
+    if not late:
         return None
-    so = f"all of them are in the first {milestones[-1] / steps:.0%} of it"
-    return case.message(what, so, f"If they count epochs, write {case.step_at('epoch')}")
-
-
-def _vanishes(scheduler: LRScheduler, case: Case) -> str | None:
-    """Report a rate that becomes practically 0, because it is multiplied too often."""
-    steps = case.steps or 0
-    if type(scheduler) is lr_scheduler.StepLR:
-        times = (steps - 1) // scheduler.step_size
-    elif type(scheduler) is lr_scheduler.ExponentialLR:
-        times = steps - 1
-    else:
-        return None
-    factor = scheduler.gamma**times
-    if not 0 < scheduler.gamma < 1 or factor >= VANISHED:
-        return None
-    then = f"If it counts epochs, write {case.step_at('epoch')}; otherwise, use a larger gamma"
-    if case.scheduled.when == "epoch" or not case.loop.by_epoch:
-        then = "Use a larger gamma" + (", or a larger step_size" if hasattr(scheduler, "step_size") else "")
-    return case.message(f"gamma is {scheduler.gamma:g}", f"the rate falls to {factor:.0e} of its start", then)
+    so = "it never changes the rate" if late == milestones else f"{late} is never reached"
+    return case.message(f"milestones is {milestones}", so, case.fix(late[-1], None))
 
 
 def _never_reduced(scheduler: Any, case: Case) -> Iterator[str]:
@@ -285,6 +227,4 @@ RULES: tuple[Rule, ...] = (
     _curve_too_short,
     _never_changes,
     _milestones,
-    _vanishes,
-    _meant_for_iterations,
 )

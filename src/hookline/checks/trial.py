@@ -19,8 +19,9 @@ from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.common.untouched import ConsumedError, buffers_restored, gradients_restored, modules_untouched, untouched
-from hookline.data.batches import Batches, batch_size
+from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
+from hookline.data.weights import batch_size
 from hookline.engine.metrics import Average, mean_of
 from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, blame
@@ -151,7 +152,7 @@ class Trial:
                     average.update(as_outputs(loop.loss(model, batch))["loss"], batch_size(batch))
                 outputs = None if loop.only_loss else loop.step(model, batch)
             if not loop.only_loss:
-                metrics.update(outputs, batch, check=True)
+                metrics.update(outputs, batch, batch_size(outputs, batch), check=True)
             with runner.strategy.alone("the trial before training"):  # another process may have failed before
                 found.metrics, failed = metrics.try_compute()
         except Exception as error:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from hookline.common import launched
-from hookline.launching import Options
+from hookline.launching.options import Options
 
 
 def continuing_command(

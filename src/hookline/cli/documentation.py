@@ -21,7 +21,7 @@ HEAD = """\
 
 `make docs` generates this page from the code. `hookline hooks NAME` shows the same text, and the points of the hook, in
 the terminal. Every example runs; `toy_runner` creates a small run on toy data. In a config, every hook also takes
-`priority`, `on_error`, `ranks`, `budget` and `budget_action`.
+`priority`, `on_error`, `ranks` and `budget`.
 
 """
 

@@ -12,12 +12,13 @@ from hookline.cli.common import show
 from hookline.cli.continuing import continuing_command
 from hookline.cli.errors import whole_tracebacks
 from hookline.errors import ConfigError
-from hookline.launching import Options, run
+from hookline.launching.elastic import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookline.config.loading import LoadedConfig
+    from hookline.launching.options import Options
 
 Nproc = Annotated[
     int, typer.Option("--nproc", metavar="N", help="Train with N processes on this machine, one per device.")

@@ -42,15 +42,15 @@ def plan(
     This also shows their order, how often they run, and the reason for their order. Only the hooks are checked.
     """
     from hookline.config.builder import build_hooks
-    from hookline.plan.budgets import budget_of_observers
+    from hookline.plan.budgets import parse_budget
     from hookline.plan.explanation import Hooks, as_data
     from hookline.plan.plan import Plan
     from hookline.runner.registration import register_all
 
     loaded = load_config(words)
     default_hooks, custom_hooks = build_hooks(loaded, allow=allow or ())
-    budget = budget_of_observers(loaded.data.get("budget"), loaded.data.get("budget_action"))
-    compiled = Plan(_NoHost(), loaded.data.get("points"), budget=budget)
+    budget = loaded.data.get("budget")
+    compiled = Plan(_NoHost(), loaded.data.get("points"), budget=None if budget is None else parse_budget(budget))
     register_all(compiled, default_hooks, custom_hooks)
     if html is not None:
         from hookline.report.page import plan_page, write_page

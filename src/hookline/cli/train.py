@@ -13,7 +13,7 @@ from hookline.cli.continuing import continuing_command
 from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the annotations
 from hookline.common import launched
 from hookline.errors import ConfigError
-from hookline.launching import Options
+from hookline.launching.options import Options
 from hookline.plan.trace import FIRST_STEPS
 from hookline.run.keep import parse_keep, refuse_without_resume
 

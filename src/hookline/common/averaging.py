@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.checks import check_int, is_finite
+from hookline.common.checks import check_int, is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.numbers import as_repr
 from hookline.common.sharding import is_sharded, local_part, part_like
+from hookline.common.torch_private import buffers_of, foreach, modules_of, parameters_of, unsaved_buffers_of
 from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -85,15 +86,13 @@ class WeightAverage:
                         if dtype == torch.float64:
                             self.blend(held, same, weight)
                         else:  # the same formula in one operation: no extra memory, and one rounding fewer
-                            torch._foreach_lerp_(held, same, weight)
+                            foreach("lerp_")(held, same, weight)
         self.steps += 1
 
     def blend(self, held: list[Tensor], live: list[Tensor], weight: float) -> None:
         """Update `held` in place with e = (1 - weight) e + weight x, bit-exactly as written."""
-        import torch
-
-        torch._foreach_mul_(held, 1 - weight)
-        torch._foreach_add_(held, torch._foreach_mul(live, weight))
+        foreach("mul_")(held, 1 - weight)
+        foreach("add_")(held, foreach("mul")(live, weight))
 
     def _follow(self, model: nn.Module) -> None:
         """Make sure that every tensor of the model has an average, even after the model has changed."""
@@ -167,7 +166,7 @@ class WeightAverage:
         If `strict`, refuse any mismatch. Otherwise, tensors that do not match start from the model's current weights.
         """
         entries = state if isinstance(state, Mapping) else {}
-        if not isinstance(entries.get("averaged"), Mapping) or not _is_count(entries.get("steps")):
+        if not isinstance(entries.get("averaged"), Mapping) or not is_count(entries.get("steps")):
             raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
         saved, current = state["averaged"], self._averaged(model)
         problems = [f"missing: {escaped(name)} {tuple(current[name].shape)}" for name in current if name not in saved]
@@ -248,15 +247,9 @@ class StochasticWeightAverage(WeightAverage):
 
     def blend(self, held: list[Tensor], live: list[Tensor], weight: float) -> None:
         """Update `held` in place with the running mean: e = e + (x - e) / n."""
-        import torch
-
-        differences = torch._foreach_sub(live, held)
-        torch._foreach_div_(differences, self.steps // self.interval + 1)
-        torch._foreach_add_(held, differences)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+        differences = foreach("sub")(live, held)
+        foreach("div_")(differences, self.steps // self.interval + 1)
+        foreach("add_")(held, differences)
 
 
 def find_tensors(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:
@@ -264,10 +257,10 @@ def find_tensors(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:
     tensors: dict[Place, Tensor] = {}
     seen: set[int] = set()
     for module in model.modules():
-        mine: dict[str, Any] = module._parameters
+        mine = parameters_of(module)
         if buffers:
-            not_saved = module._non_persistent_buffers_set
-            mine = mine | {name: buffer for name, buffer in module._buffers.items() if name not in not_saved}
+            not_saved = unsaved_buffers_of(module)
+            mine = mine | {name: each for name, each in buffers_of(module).items() if name not in not_saved}
         for name, tensor in mine.items():
             if tensor is not None and id(tensor) not in seen and (tensor.is_floating_point() or tensor.is_complex()):
                 seen.add(id(tensor))
@@ -282,10 +275,10 @@ def _contents(modules: list[nn.Module], buffers: bool) -> list[Any]:
     """
     held: list[Any] = []
     for module in modules:
-        held += module._parameters.values()
-        held += module._modules.values()
+        held += parameters_of(module).values()
+        held += modules_of(module).values()
         if buffers:
-            held += module._buffers.values()
+            held += buffers_of(module).values()
     return held
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -23,6 +24,22 @@ def check_int(label: str, value: Any, least: int | None = None) -> None:
         raise ConfigError(f"{label} must be an int{limit}, not {as_repr(value)}")
     if value.bit_length() > 63:
         raise ConfigError(f"{label} must fit in 64 bits, but has {value.bit_length()}")
+
+
+def check_workers(number: int, where: str = "") -> None:
+    """Refuse far more loader workers than this machine can run: each of them is a process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = max(64, 8 * cores)
+    if number > most:
+        machine = f"this process can use {cores} cores" if cores > 1 else "this process can use one core"
+        raise ConfigError(
+            f"{where}num_workers must be at most {most}, not {number}: each worker is a process, and {machine}"
+        )
+
+
+def is_count(value: Any, least: int = 0) -> bool:
+    """Return whether a value, which may come from a file, can be a counter: a larger one could not be recorded."""
+    return type(value) is int and least <= value < 1 << 63
 
 
 def is_finite(value: Any) -> bool:

@@ -8,11 +8,13 @@ reverse the order of letters. Every place that shows text uses one of these func
     escaped_lines(text)      for whole screens, logs and tracebacks: line breaks and tabs stay
 
 An escape is written as in Python: `\x1b`, `\n`, `\u202e`. Letters and symbols of any language stay as they are.
+The values of environment variables that a config refers to are replaced by their references.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from contextlib import suppress
 from typing import Any
@@ -26,6 +28,12 @@ _CODES = (
 _IN_A_LINE = re.compile(_CODES)
 _IN_A_MESSAGE = re.compile(rf"(?!\t|\n(?:  |\t)){_CODES}")
 _IN_LINES = re.compile(rf"(?![\t\n]){_CODES}")
+
+
+#: Shorter values are not searched for in texts: every `cpu` of a log would be replaced.
+SHORTEST = 6
+
+_references: dict[str, str] = {}
 
 
 def escaped(value: Any) -> str:
@@ -60,11 +68,27 @@ def escaped_lines(value: Any) -> str:
 
 
 def _replaced(codes: re.Pattern[str], text: str) -> str:
+    text = hidden(text)
     return text if text.isprintable() else codes.sub(_escape, text)  # no code is printable, and the test is fast
 
 
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
+
+
+def hide_in_texts(value: str, reference: str) -> None:
+    """Let `hidden` replace a value from now on, unless it is short, or the name of a file that messages must show."""
+    if len(value) >= SHORTEST and not os.path.lexists(value):
+        _references[value] = reference
+        _references[repr(value)[1:-1]] = reference
+
+
+def hidden(text: str) -> str:
+    """Return a text with references in place of the values of environment variables that configs use."""
+    for value, reference in _references.items():
+        if value in text:
+            text = text.replace(value, reference)
+    return text
 
 
 def _escape_record(record: logging.LogRecord) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn, Protocol
 from weakref import WeakValueDictionary
@@ -42,6 +43,8 @@ _owned: WeakValueDictionary[int, Owned] = WeakValueDictionary()
 _locks: WeakValueDictionary[int, Lock] = WeakValueDictionary()
 # The locks that are held because a process is being forked.
 _held: list[list[Lock]] = []
+# The functions of other modules that a new process calls.
+_callbacks: list[Callable[[], None]] = []
 # The objects of which this process only has a copy.
 _copies: list[object] = []
 
@@ -55,6 +58,11 @@ def own(thing: Owned, lock: Lock | None = None) -> None:
     _owned[id(thing)] = thing
     if lock is not None:
         _locks[id(thing)] = lock
+
+
+def call_in_children(function: Callable[[], None]) -> None:
+    """Call a function in every process that is forked from this one."""
+    _callbacks.append(function)
 
 
 def release(thing: Owned) -> None:
@@ -110,6 +118,8 @@ def _after() -> None:
 
 def _in_child() -> None:
     _after()
+    for function in _callbacks:
+        function()
     copied = list(_owned.values())
     _owned.clear()
     _locks.clear()

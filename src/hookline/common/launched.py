@@ -21,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+from hookline.common.escape import hidden
+
 LAUNCHER, STARTED, RESUME = "HOOKLINE_LAUNCHER_PID", "HOOKLINE_STARTED", "HOOKLINE_RESUME"
 GRACE, COMMAND = "HOOKLINE_GRACE", "HOOKLINE_COMMAND"
 ERROR_FILE, RESTART_COUNT = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"
@@ -109,6 +111,7 @@ def record(text: str, relayed: bool = False) -> bool:
     path = os.environ.get(ERROR_FILE)
     if not path:
         return False
+    text = hidden(text)  # the launcher has not read the config, so it cannot know what to hide
     details = {"py_callstack": text, "timestamp": str(int(time.time()) + relayed), "relayed": relayed}
     try:
         Path(path).write_text(json.dumps({"message": {"message": text, "extraInfo": details}}), encoding="utf-8")

@@ -14,6 +14,8 @@ from hookline.errors import ConfigError
 Keys = tuple[str | int, ...]
 # Floats that YAML writes in another way than Python.
 NOT_FINITE = {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}
+#: The problems that one error lists, and the characters of each of them.
+MOST_PROBLEMS, LONGEST = 50, 2_000
 
 
 @dataclass(frozen=True, order=True)
@@ -54,19 +56,19 @@ def refusal(mark: Mark, keys: Keys, message: str) -> ConfigError:
 
 
 def refuse_all(title: str, problems: Iterable[tuple[Mark, Problem]]) -> None:
-    """Raise one error that lists all problems by position. Do nothing if there are no problems.
+    """Raise one error that lists the problems by position. Do nothing if there are no problems.
 
-    The problems in the file that the title names are listed first.
+    The problems in the file that the title names are listed first. Of very many problems, the rest is only counted.
     """
-    lines = []
+    lines: dict[str, None] = {}
     for mark, problem in sorted(problems, key=lambda item: _order(title, item[0])):
         place = f"{dotted(problem.keys)}: " if problem.keys else ""
         line = escaped(f"  {mark}  {place}{problem.message}")
-        if line not in lines:
-            lines.append(line)
+        lines[line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."] = None
     if lines:
-        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
-        raise ConfigError("\n".join([f"{escaped(title)}: {count}", *lines]))
+        count = "1 error" if len(lines) == 1 else f"{len(lines):,} errors"
+        more = [f"  and {len(lines) - MOST_PROBLEMS:,} more"] * (len(lines) > MOST_PROBLEMS)
+        raise ConfigError("\n".join([f"{escaped(title)}: {count}", *[*lines][:MOST_PROBLEMS], *more]))
 
 
 def _order(title: str, mark: Mark) -> tuple[bool, str, int, int]:

@@ -13,6 +13,8 @@ from threading import Thread
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from hookline.common import forks
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -32,7 +34,7 @@ def _statm() -> int | None:
         return None
 
 
-os.register_at_fork(after_in_child=_statm.cache_clear)  # the file of the parent shows the parent
+forks.call_in_children(_statm.cache_clear)  # the file of the parent shows the parent
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hookline.common.environment import FromEnvironment
 from hookline.common.marks import Keys, Mark, refusal, show
 from hookline.errors import ConfigError
 
@@ -102,6 +103,8 @@ def from_plain(value: Any, mark: Mark, keys: Keys = ()) -> Node:
         return Node([from_plain(child, mark, (*keys, index)) for index, child in enumerate(value)], mark)
     if reason := why_unusable(value):
         raise refusal(mark, keys, reason)
+    if isinstance(value, FromEnvironment):  # from another config
+        return Node(value.reference, mark)
     if type(value) in (str, int, float, bool, type(None)):
         return Node(value, mark)
     raise refusal(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.torch_private import part_of
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -23,9 +25,7 @@ def local_part(tensor: Tensor) -> Tensor:
 
 def place_of(tensor: Any) -> tuple[list[int], list[int]]:
     """Return where the part of this process begins in a DTensor, and its sizes, in each dimension."""
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    sizes, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    sizes, offsets = part_of(tensor)
     return list(offsets), list(sizes)
 
 

@@ -17,6 +17,7 @@ from hookline.common.files import storage_errors
 from hookline.errors import ConfigError, HooklineError, StorageError
 
 if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
     from optuna.pruners import BasePruner
     from optuna.storages import BaseStorage
     from optuna.study import Study
@@ -173,3 +174,8 @@ def find_trial(study: Study, number: int) -> Trial | None:
         if trial.number == number:
             return optuna.trial.Trial(study, trial._trial_id)  # type: ignore[no-any-return]  # as above
     return None
+
+
+def suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
+    """Return the value of a parameter of a trial. optuna has a public method for each kind of distribution only."""
+    return trial._suggest(name, distribution)

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from hookline.common.torch_private import buffers_of
+
 #: The limits of the search: objects in all, and the entries of one list or mapping.
 MAX_OBJECTS, MAX_ENTRIES = 2000, 100
 SCALARS = (bool, int, float, str)
@@ -140,7 +142,7 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
     buffers = [
         (module, name, buffer, buffer.shape, _elements(buffer).clone())
         for module in model.modules()
-        for name, buffer in module._buffers.items()
+        for name, buffer in buffers_of(module).items()
         if buffer is not None
     ]
     extra = [
@@ -153,10 +155,10 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, name, buffer, shape, value in buffers:
-            now = module._buffers.get(name)
+            now = buffers_of(module).get(name)
             if now is not None and now.shape == shape == buffer.shape:
                 _elements(buffer).copy_(value)
-                module._buffers[name] = buffer
+                buffers_of(module)[name] = buffer
         for module, state in extra:
             module.set_extra_state(state)
 

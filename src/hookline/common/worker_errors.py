@@ -9,13 +9,47 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
+#: The function of torch in which all errors about a batch from a worker come up.
+READS = "_try_get_data"
+#: How long a process may take from its last message to its end, in seconds.
+PATIENCE = 2.0
+
 # torch's handlers, while they are replaced until another run begins.
 _replaced: list[Any] = []
+
+
+def death_behind(error: BaseException) -> str:
+    """Return what torch knows about the death of a worker that this error is a consequence of; empty if it is not.
+
+    The first sign may also be a broken connection to the worker, before its death is known.
+    """
+    if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
+        return str(error).strip()
+    if not (isinstance(error, (OSError, EOFError)) and was_reading(error)):
+        return ""
+    from torch.utils.data._utils import signal_handling  # imports torch
+
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            signal_handling._error_if_any_worker_fails()  # type: ignore[attr-defined]  # as torch's own handler does
+        except RuntimeError as found:
+            return str(found).strip()
+        if time.monotonic() > end:
+            return ""
+        time.sleep(0.01)
+
+
+def was_reading(error: BaseException) -> bool:
+    """Return whether an error came up while a batch was read from a worker."""
+    return any(frame.f_code.co_name == READS for frame, _ in walk_tb(error.__traceback__))
 
 
 def silence() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
+from hookline.common.environment import FromEnvironment
 from hookline.common.files import regular
 from hookline.common.marks import Mark, show
 from hookline.common.nodes import Node, plain
@@ -104,3 +105,6 @@ class _Representer(SafeRepresenter):
 
 
 _Representer.add_representer(str, _Representer.represent_text)
+_Representer.add_representer(
+    FromEnvironment, lambda representer, data: _Representer.represent_text(representer, data.reference)
+)

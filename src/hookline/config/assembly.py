@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hookline.common import rng
+from hookline.common.environment import revealed
 from hookline.config.optims import OptimBuilder
 from hookline.config.validation import iter_sections
 from hookline.data.loader import ResumableLoader
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 # Keys that are passed to the Runner unchanged.
 _PASSED_ON = (
     *("experiment_name", "seed", "device", "strategy", "precision", "load_from", "resume", "keep"),
-    *("trial_batch", "points", "budget", "budget_action"),
+    *("trial_batch", "points", "budget"),
     *("compile", "channels_last", "threads", "prefetch"),
 )
 
@@ -39,7 +40,7 @@ class Assembly:
 
     def __init__(self, maker: Maker) -> None:
         self.maker = maker
-        self.data = maker.loaded.data
+        self.data = revealed(maker.loaded.data)
 
     def build_runner(self, default_hooks: dict[str, Any], custom_hooks: list[Any], **changes: Any) -> Runner:
         """Build the model first, then the loops and the optims, and pass all of them to a Runner."""
@@ -78,7 +79,7 @@ class Assembly:
             optim=optims.build_all(self.data),
             default_hooks=default_hooks,
             custom_hooks=custom_hooks,
-            config=self.data,
+            config=self.maker.loaded.data,
             **given,
         )
         runner._host.config_file = self.maker.loaded.file
@@ -100,9 +101,10 @@ class Assembly:
         section = self.data.get("train")
         if section is None:
             return None
-        options = {name: value for name, value in section.items() if name not in ("dataloader", "step")}
+        options = {name: value for name, value in section.items() if name not in ("dataloader", "step", "weigh")}
         loader = self.build_loader(("train", "dataloader"), section["dataloader"])
-        return TrainLoop(loader, self.maker.resolve("step", section.get("step")), **options)
+        weigh = self.maker.resolve("function", section.get("weigh"))
+        return TrainLoop(loader, self.maker.resolve("step", section.get("step")), weigh=weigh, **options)
 
     def build_eval_loops(self, name: str) -> EvalLoop | dict[str, EvalLoop] | None:
         """Build the loop of `val` or `test`, or several loops by name."""
@@ -114,6 +116,7 @@ class Assembly:
                 metrics=self.build_metrics(keys, section.get("metrics")),
                 loss=self.maker.resolve("step", section.get("loss")),
                 limit_batches=section.get("limit_batches"),
+                weigh=self.maker.resolve("function", section.get("weigh")),
             )
             if keys == (name,):
                 return loop

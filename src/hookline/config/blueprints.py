@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.environment import FromEnvironment
 from hookline.common.marks import Keys, show
 from hookline.config import annotations as notes
 from hookline.config.annotations import Kind
@@ -330,8 +331,8 @@ def _hidden(value: Any) -> Any:
 
 
 def _revealed(converted: Any, value: Any) -> Any:
-    """Return a converted value with the blueprints of the original value."""
-    if isinstance(value, Blueprint):
+    """Return a converted value with the blueprints and the references of the original value."""
+    if isinstance(value, Blueprint) or (isinstance(value, FromEnvironment) and isinstance(converted, str)):
         return value
     if isinstance(value, dict) and isinstance(converted, dict):
         return {key: _revealed(converted[key], item) for key, item in value.items()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.import_rules import import_rules
 from hookline.config.factory import Maker
 from hookline.config.names import Resolver
 from hookline.config.validation import check, check_hooks
@@ -30,7 +32,11 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: 
     from hookline.config.assembly import Assembly  # imports torch, which an invalid config need not wait for
 
     maker = Maker(loaded, resolver)
-    return Assembly(maker).build_runner(*_hook_specs(maker, loaded.data), **changes)
+    rules = partial(import_rules, resolver.modules.judge)
+    with rules():
+        runner = Assembly(maker).build_runner(*_hook_specs(maker, loaded.data), **changes)
+    runner._host.import_rules = rules
+    return runner
 
 
 def build_hooks(loaded: LoadedConfig, allow: Sequence[str] = ()) -> Hooks:

@@ -265,10 +265,6 @@ def _hook_extras() -> Schema:
             ],
             "description": "The share of the training time that the hook may take, such as 5%. More is reported.",
         },
-        "budget_action": {
-            "enum": ["warn", "throttle", None],
-            "description": "What happens if it takes more: a warning, or, for an observer, also a larger interval.",
-        },
     }
 
 

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.environment import FromEnvironment
+from hookline.common.import_rules import import_rules
 from hookline.common.marks import Keys, refusal, refuse_all
 from hookline.config.blueprints import Around, Blueprint, Drafter, Provided
 from hookline.config.functions import Use, call
@@ -74,7 +76,7 @@ class Maker:
             return {key: self._build_value(item, provided) for key, item in value.items()}
         if type(value) in (list, tuple):
             return type(value)(self._build_value(item, provided) for item in value)
-        return value
+        return str(value) if isinstance(value, FromEnvironment) else value
 
     def call(self, keys: Keys, factory: Callable[..., Any], /, *values: Any, **parameters: Any) -> Any:
         """Call a constructor for the value at these keys, and report a failure with its position."""
@@ -99,9 +101,9 @@ class Maker:
         parameters = self.draft(lambda drafter: drafter.parameters(Around("hook"), factory, keys, values))
 
         def make() -> Any:
-            built = {name: self._build_value(item, {}) for name, item in parameters.items()}
             try:
-                return call(factory, built)
+                with import_rules(self.resolver.modules.judge):
+                    return call(factory, {name: self._build_value(item, {}) for name, item in parameters.items()})
             except HooklineError as error:
                 raise self.refusal(keys, str(error)) from error
 

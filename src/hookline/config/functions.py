@@ -32,7 +32,7 @@ def use_of(function: Callable[..., Any], given: Collection[str], arity: int | No
     later, or else there must be enough for a call now. `arity` is the number of arguments of a later call, if known.
     """
     name = getattr(function, "__name__", repr(function))
-    now, later = _accepts(function, 0, given), _accepts(function, arity, given)
+    now, later = accepts(function, 0, given), accepts(function, arity, given)
     returns = _creates_function(function)
     if returns is None and now and later:
         raise ConfigError(
@@ -76,7 +76,7 @@ def _creates_function(function: Callable[..., Any]) -> bool | None:
     return Kind.FUNCTION in kinds or any(is_callable_class(cls) for cls in classes_in(annotation))
 
 
-def _accepts(function: Callable[..., Any], count: int | None, given: Collection[str]) -> bool:
+def accepts(function: Callable[..., Any], count: int | None, given: Collection[str]) -> bool:
     """Return whether a call with this many arguments and the given parameters works; None stands for one or more."""
     try:
         signature = inspect.signature(function)

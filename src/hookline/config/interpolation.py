@@ -6,6 +6,9 @@ r"""`${...}`: references to other values of the config, and to environment varia
     data: ${oc.env:DATA,/data}                        an environment variable (always text), or a default
     text: \${not a reference}                         a backslash prevents the replacement
 
+A value from the environment may be a secret. It knows its reference, which files and messages hold instead of it (see
+`hookline.common.environment`).
+
 The syntax is omegaconf's, without the parts that could run code or grow without limit: there are no other
 resolvers and no nested references. omegaconf itself is not used for three reasons: nested references can grow without
 limit, any imported module can add resolvers, and positions in the file are lost.
@@ -16,6 +19,8 @@ from __future__ import annotations
 import os
 import re
 
+from hookline.common.environment import FromEnvironment, written
+from hookline.common.escape import hide_in_texts
 from hookline.common.marks import Keys, Mark, dotted, refusal, show
 from hookline.common.nodes import Node, TooLargeError, is_text, walk
 from hookline.config.overrides import split_path
@@ -38,7 +43,13 @@ def interpolate(root: Node) -> Node:
     """Return the tree with every reference replaced by its value."""
     if not any(isinstance(node.value, str) and "${" in node.value for _, node in walk(root)):
         return root
-    return _Interpolation(root).resolve(root, ())
+    interpolation = _Interpolation(root)
+    resolved = interpolation.resolve(root, ())
+    for value, (reference, keys) in interpolation.from_environment.items():
+        # The settings of the run itself, such as its folder, are shown to people.
+        if all(len(each) > 1 for each in keys):
+            hide_in_texts(value, reference)
+    return resolved
 
 
 class _Interpolation:
@@ -49,6 +60,8 @@ class _Interpolation:
         self.resolved: dict[Keys, Node] = {}
         self.in_progress: list[Keys] = []
         self.characters = 0
+        #: The values from the environment: their references, and the keys of the values that they are part of.
+        self.from_environment: dict[str, tuple[str, list[Keys]]] = {}
 
     def resolve(self, node: Node, keys: Keys) -> Node:
         """Return this value with everything in it resolved."""
@@ -82,15 +95,19 @@ class _Interpolation:
         alone = _REFERENCE.fullmatch(text)
         if alone and not alone[1]:
             return self.follow(alone, node, keys).at(node.mark)
-        parts, end = [], 0
+        parts, sources, end = [], [], 0
+        secret = False
         for match in _REFERENCE.finditer(text):
             piece = match[0][1:] if match[1] else self.to_text(self.follow(match, node, keys), match[0], node, keys)
+            secret = secret or isinstance(piece, FromEnvironment)
             parts += [text[end : match.start()], piece]
+            sources += [text[end : match.start()], written(piece)]
             end = match.end()
             self.characters += len(piece)
             if self.characters > MAX_TEXT:
                 raise refusal(node.mark, keys, f"the references expand to more than {MAX_TEXT:,} characters")
-        return Node("".join([*parts, text[end:]]), node.mark)
+        whole = "".join([*parts, text[end:]])
+        return Node(FromEnvironment(whole, "".join([*sources, text[end:]])) if secret else whole, node.mark)
 
     def to_text(self, value: Node, reference: str, node: Node, keys: Keys) -> str:
         if isinstance(value.value, (dict, list)):
@@ -106,7 +123,7 @@ class _Interpolation:
                 node.mark, keys, f"'{match[0]}' is not a valid reference; write ${{key.path}}, without braces in it"
             )
         if env := _ENV.fullmatch(inner):
-            return self.read_environment(env[1], env[2], node, keys)
+            return self.read_environment(env, match[0], node, keys)
         if ":" in inner:
             name = inner.partition(":")[0]
             raise refusal(
@@ -117,7 +134,8 @@ class _Interpolation:
             raise refusal(node.mark, keys, f"'{match[0]}' is not a valid reference; write ${{key.path}}")
         return self.look_up(target, node, keys)
 
-    def read_environment(self, name: str, default: str | None, node: Node, keys: Keys) -> Node:
+    def read_environment(self, match: re.Match[str], reference: str, node: Node, keys: Keys) -> Node:
+        name, default = match[1], match[2]
         value = os.environ.get(name, default.strip() if default is not None else None)
         if value is None:
             example = f"${{oc.env:{name},default}}"
@@ -126,7 +144,9 @@ class _Interpolation:
             )
         if not is_text(value):
             raise refusal(node.mark, keys, f"the environment variable {name} is not UTF-8")
-        return Node(value, node.mark)
+        if name in os.environ:
+            self.from_environment.setdefault(value, (reference, []))[1].append(keys)
+        return Node(FromEnvironment(value, reference), node.mark)
 
     def look_up(self, target: Keys, node: Node, keys: Keys) -> Node:
         """Return the value at absolute keys.

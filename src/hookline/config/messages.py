@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.environment import FromEnvironment
 from hookline.common.marks import Keys, Problem, dotted, show
 from hookline.errors import did_you_mean, nearest
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 OBJECT = "a mapping with 'type'"
+#: The unknown keys of one mapping that are compared with the known ones.
+MOST_UNKNOWN = 10
 _EXPECTED = {
     **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], "an int"),
     **dict.fromkeys(["float_type", "float_parsing"], "a number"),
@@ -49,14 +52,20 @@ class _Found:
 def missing_and_unknown(
     unknown: Iterable[str], missing: Iterable[str], known: Iterable[str], unknown_text: str, missing_text: str
 ) -> list[tuple[str | None, str]]:
-    """Return messages about the keys of one mapping, each with its key. A misspelled key is not reported as missing."""
+    """Return messages about the keys of one mapping, each with its key. A misspelled key is not reported as missing.
+
+    Only the first unknown keys are compared with the known ones. The others are counted.
+    """
     names = list(known)
     unknown = list(unknown)
-    meant = {nearest(key, names) for key in unknown}
+    first, others = unknown[:MOST_UNKNOWN], unknown[MOST_UNKNOWN:]
+    meant = {nearest(key, names) for key in first}
     messages: list[tuple[str | None, str]] = [
         (key, f"{unknown_text.format(key)}; {did_you_mean(key, [name for name in names if name != key])}")
-        for key in unknown
+        for key in first
     ]
+    if others:
+        messages.append((others[0], f"{unknown_text.format(others[0])}, and {len(others) - 1:,} more"))
     return messages + [(None, missing_text.format(name)) for name in missing if name not in meant]
 
 
@@ -82,14 +91,15 @@ def problems_of(
         elif item["type"] == "extra_forbidden":
             unknown.setdefault(place[:-1], []).append(str(place[-1]))
         else:
-            found.append(_describe(item, place, tagged))
+            found.append(_describe(item, place, _value_at(data, place), tagged))
     problems = [Problem((*keys, *one.keys), one.message) for one in _combine(found, {*unknown, *missing})]
     for place in dict.fromkeys([*unknown, *missing]):
         messages = missing_and_unknown(
             unknown.get(place, []), missing.get(place, []), known(place), unknown_text, missing_text
         )
         for key, message in messages:
-            deeper = _places_below(key, place, data) if key and nearest(key, list(known(place))) is None else []
+            is_far = key in unknown.get(place, [])[:MOST_UNKNOWN] and nearest(str(key), list(known(place))) is None
+            deeper = _places_below(str(key), place, data) if is_far else []
             if len(deeper) == 1:
                 message = f"{unknown_text.format(key)}; did you mean '{dotted((*keys, *deeper[0]))}'?"
             problems.append(Problem((*keys, *place, *([key] if key else [])), message))
@@ -98,8 +108,7 @@ def problems_of(
 
 def _places_below(key: str, place: Keys, data: Any) -> list[Keys]:
     """Return the keys that lead to other values of this name, inside the mappings that the one at `place` holds."""
-    for part in place:
-        data = data[part]
+    data = _value_at(data, place)
     found: list[Keys] = []
     inside = [((*place, name), value) for name, value in data.items() if name != key]
     for path, value in inside:
@@ -107,6 +116,12 @@ def _places_below(key: str, place: Keys, data: Any) -> list[Keys]:
             found += [(*path, key)] if key in value else []
             inside += [((*path, name), each) for name, each in value.items()]
     return found
+
+
+def _value_at(data: Any, place: Keys) -> Any:
+    for part in place:
+        data = data[part]
+    return data
 
 
 def _locate(loc: tuple[int | str, ...], data: Any, skip_last: bool) -> tuple[Keys, bool]:
@@ -125,17 +140,21 @@ def _locate(loc: tuple[int | str, ...], data: Any, skip_last: bool) -> tuple[Key
     return tuple(keys), tagged
 
 
-def _describe(item: Any, place: Keys, tagged: bool) -> _Found:
+def _describe(item: Any, place: Keys, value: Any, tagged: bool) -> _Found:
     wording = _EXPECTED.get(item["type"])
+    if not isinstance(value, FromEnvironment):
+        value = item["input"]
     if wording is not None:
         context = item.get("ctx", {}).items()
         if item["type"] == "too_short" and item["ctx"]["min_length"] == 1:
             wording = "a list that is not empty"
         limits = {key: f"{value:g}" if isinstance(value, float) else value for key, value in context}
-        return _Found(place, "", wording.format(**limits), item["input"], tagged)
+        return _Found(place, "", wording.format(**limits), value, tagged)
     text: str = item["msg"]
+    if isinstance(value, FromEnvironment):  # pydantic knows only the value
+        text = text.replace(show(str(value)), show(value))
     if text.startswith("Input should be "):
-        return _Found(place, "", text.removeprefix("Input should be "), item["input"], tagged)
+        return _Found(place, "", text.removeprefix("Input should be "), value, tagged)
     return _Found(place, text.removeprefix("Value error, "), tagged=tagged)
 
 
@@ -146,11 +165,13 @@ def _combine(found: list[_Found], others: set[Keys]) -> list[_Found]:
     that have problems with their keys.
     """
     result: list[_Found] = []
-    for place in dict.fromkeys(one.keys for one in found):
-        here = [one for one in found if one.keys == place]
-        deeper = any(len(one.keys) > len(place) and one.keys[: len(place)] == place for one in found)
-        deeper = deeper or any(other[: len(place)] == place for other in others)
-        if deeper and all(one.tagged for one in here):
+    by_place: dict[Keys, list[_Found]] = {}
+    for one in found:
+        by_place.setdefault(one.keys, []).append(one)
+    around = {place[:length] for place in by_place for length in range(len(place))}
+    around |= {other[:length] for other in others for length in range(len(other) + 1)}
+    for place, here in by_place.items():
+        if place in around and all(one.tagged for one in here):
             continue
         expected = list(dict.fromkeys(one.expected for one in here if one.expected is not None))
         if len(expected) > 1 and not isinstance(here[0].value, dict):

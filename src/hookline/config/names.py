@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hookline.common.marks import MOST_PROBLEMS
 from hookline.config.modules import TRUSTED, Modules, Trust, split_name
 from hookline.config.slots import OBJECT, SLOTS, Slot, loaded_bases
 from hookline.config.suggestions import suggest
@@ -38,6 +39,7 @@ class Resolver:
 
     def __init__(self, config_file: Path | None = None, allow: Sequence[str] = (), folder: Path | None = None) -> None:
         self.modules = Modules(config_file, allow, folder)
+        self._unknown = 0
 
     def resolve(self, slot: str, name: str, given: Collection[str] = ()) -> Callable[..., Any]:
         """Return the class or function that a name means in a slot. Refuse unknown and forbidden names.
@@ -66,7 +68,13 @@ class Resolver:
             if place.registry is not None and name in place.registry:
                 return place.registry.get(name)
         if ":" not in name and "." not in name:
-            return _resolve_short_name(places, name, given, nested=full is OBJECT)
+            found = _find_short_name(places, name)
+            if found is not None:
+                return found
+            self._unknown += 1  # an error shows only so many problems, and a hint takes time
+            hint = _hint(places, name, given, nested=full is OBJECT) if self._unknown <= MOST_PROBLEMS else ""
+            kind = " or ".join(place.kind for place in places)
+            raise UnknownNameError(f"unknown {kind} '{name}'; {hint}")
         module_name, path = split_name(name)
         if any(part.startswith("_") for part in path.split(".")):
             raise ConfigError(f"'{name}' is refused: a config cannot use names that begin with an underscore")
@@ -112,28 +120,36 @@ class Resolver:
         )
 
 
-def _resolve_short_name(places: Sequence[Slot], name: str, given: Collection[str], nested: bool) -> Callable[..., Any]:
-    homes: dict[str, Any] = {}
+def _find_short_name(places: Sequence[Slot], name: str) -> Callable[..., Any] | None:
+    """Return the class with this name in the homes of some slots; None if there is none."""
+    for place, module in _homes(places, name):
+        found: Any = getattr(module, name, None)
+        if _is_class_of(found, loaded_bases(place)):
+            return found  # type: ignore[no-any-return]  # a class of the slot's kind
+    return None
+
+
+def _homes(places: Sequence[Slot], name: str) -> Iterator[tuple[Slot, ModuleType]]:
     for place in places:
         for home in place.homes if name.isidentifier() and not name.startswith("_") else ():
             module = _import_home(home, place)
-            if module is None:
-                continue
-            bases = loaded_bases(place)
-            found: Any = getattr(module, name, None)
-            if _is_class_of(found, bases):
-                return found  # type: ignore[no-any-return]  # a class of the slot's kind
-            classes = {key: value for key, value in vars(module).items() if _is_class_of(value, bases)}
-            homes |= {key: value for key, value in classes.items() if key[0] != "_"}
-    kind = " or ".join(place.kind for place in places)
+            if module is not None:
+                yield place, module
+
+
+def _hint(places: Sequence[Slot], name: str, given: Collection[str], nested: bool) -> str:
+    """Return the end of the message about an unknown name."""
+    homes: dict[str, Any] = {}
+    for place, module in _homes(places, name):
+        bases = loaded_bases(place)
+        homes |= {key: value for key, value in vars(module).items() if key[0] != "_" and _is_class_of(value, bases)}
     registered = {key: place.registry.get for place in places if place.registry is not None for key in place.registry}
     other = (
         "for an object of another kind, write 'module:Name'; for a plain mapping, add _plain_: true" if nested else ""
     )
     parameters = [key for key in given if key != "type" and key not in places[0].keys]
     elsewhere = [place.registry.elsewhere.get(name) for place in places if place.registry is not None]
-    hint = next(filter(None, elsewhere), None) or suggest(name, registered, homes, parameters, places[0].filled, other)
-    raise UnknownNameError(f"unknown {kind} '{name}'; {hint}")
+    return next(filter(None, elsewhere), None) or suggest(name, registered, homes, parameters, places[0].filled, other)
 
 
 def _look_up(module: ModuleType, path: str, name: str) -> Any:

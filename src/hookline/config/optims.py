@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 from hookline.common.patterns import matching, no_match
+from hookline.common.torch_private import fused_devices
 from hookline.config.signature import filled_parameter, signature_of
 from hookline.config.validation import AUTO, iter_sections
 from hookline.optim.lengths import UNITS, default_when, known_length, length_of_training, steps_of
@@ -142,7 +142,7 @@ class OptimBuilder:
         kinds = {parameter.device.type for parameter in parameters.values()}
         kinds |= {self.device.partition(":")[0]} - {AUTO}
         if "fused" in known:
-            return {"fused": True} if kinds <= set(_get_fused_kernels_supported_devices()) else {}
+            return {"fused": True} if kinds <= set(fused_devices()) else {}
         return {"foreach": True} if "foreach" in known and kinds == {"cpu"} else {}
 
     # -- the schedulers

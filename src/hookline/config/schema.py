@@ -93,8 +93,6 @@ class Config(Section):
     """Additional hooks, with their parameters, priority and on_error."""
     budget: Annotated[Text | float, AfterValidator(_budget)] | None = None
     """The share of the training time that each observer may take, such as 5%. More is reported."""
-    budget_action: Literal["warn", "throttle"] | None = None
-    """The reaction to an observer that takes more than its budget: a warning, or also a larger interval."""
     writers: list[Text | Part] = ["jsonl"]  # noqa: RUF012  # pydantic copies it
     """The destinations for the records of the run."""
     work_dir: Text | None = None

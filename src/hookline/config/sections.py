@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from hookline.common.checks import check_name
+from hookline.common.checks import check_name, check_workers
 from hookline.common.marks import show
 from hookline.common.precision import ALIASES, NUMBERS, PRECISIONS, WEIGHTS, precision_of
-from hookline.errors import ConfigError, nearest
+from hookline.errors import MOST_NAMES, ConfigError, nearest
 
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
@@ -50,6 +51,17 @@ Precision = Annotated[
 ]
 
 
+def _workers(given: int) -> int:
+    try:
+        check_workers(given)
+    except ConfigError as error:
+        raise PydanticCustomError("workers", "{text}", {"text": str(error)}) from None
+    return given
+
+
+Workers = Annotated[int, Field(ge=0), AfterValidator(_workers)]
+
+
 class Section(BaseModel):
     """A mapping with fixed keys."""
 
@@ -74,7 +86,7 @@ class LoaderSection(Section):
     """The number of samples per batch and process."""
     shuffle: bool = False
     """Use a different order in every epoch."""
-    num_workers: Annotated[int, Field(ge=0)] = 0
+    num_workers: Workers = 0
     """The number of processes that load data in the background. 0 loads in the training process."""
     drop_last: bool = False
     """Skip the last batch if it is not full."""
@@ -112,6 +124,8 @@ class TrainSection(Section):
     """The first epoch or iteration to validate after. 0 also validates before the first step."""
     limit_batches: Count | None = None
     """Use at most this many batches per pass over the data."""
+    weigh: Text | None = None
+    """'module:function' that takes a batch and returns how much it counts, such as its tokens. By default, samples."""
 
 
 class EvalSection(Section):
@@ -127,6 +141,8 @@ class EvalSection(Section):
     """A training step whose loss is also measured on this data, as the metric 'loss'."""
     limit_batches: Count | None = None
     """Use at most this many batches."""
+    weigh: Text | None = None
+    """'module:function' that takes a batch and returns how much it counts in means. By default, samples."""
 
 
 class OptimizerPart(Part):
@@ -208,7 +224,8 @@ def is_single(section: type[Section], value: Any) -> bool:
 
     if not isinstance(value, dict) or has_field(value):
         return True
-    near = any(nearest(str(key), fields) and not has_field(inner) for key, inner in value.items())
+    first = islice(value.items(), MOST_NAMES)  # of very many keys, some are enough
+    near = any(nearest(str(key), fields) and not has_field(inner) for key, inner in first)
     return near or not any(isinstance(inner, dict) for inner in value.values())
 
 

@@ -24,7 +24,7 @@ from hookline.config.annotations import EMPTY, checkable, resolve, takes_name
 from hookline.config.messages import problems_of
 from hookline.config.slots import is_nominal
 from hookline.errors import HookError
-from hookline.plan.budgets import ACTIONS, parse_budget, refusal_of_throttle
+from hookline.plan.budgets import parse_budget
 from hookline.plan.hook import Priority
 
 if TYPE_CHECKING:
@@ -161,13 +161,8 @@ def filled_parameter(factory: Callable[..., Any], usual: str) -> tuple[str, ...]
     return (usual,) if usual in names else names[:1]
 
 
-def hook_key_problems(
-    hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys, has_budget: bool = False
-) -> list[Problem]:
-    """Return the problems with the keys that every hook has: `priority`, `on_error`, `ranks` and its budget.
-
-    `has_budget` is True if all observers have a budget.
-    """
+def hook_key_problems(hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys) -> list[Problem]:
+    """Return the problems with the keys that every hook has: `priority`, `on_error`, `ranks` and `budget`."""
     problems = []
     if values.get("priority") is not None:
         try:
@@ -183,26 +178,11 @@ def hook_key_problems(
         name = signature_of(hook).name
         why = f"{name} affects training, so a run cannot continue without it; only observers can be disabled"
         problems.append(Problem((*keys, "on_error"), why))
-    return problems + _budget_problems(hook, values, keys, has_budget)
-
-
-def _budget_problems(
-    hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys, has_budget: bool
-) -> list[Problem]:
-    problems = []
-    budget, action = values.get("budget"), values.get("budget_action")
-    is_observer = getattr(hook, "role", "actor") == "observer"
-    if budget is not None:
+    if values.get("budget") is not None:
         try:
-            parse_budget(budget)
+            parse_budget(values["budget"])
         except HookError as error:
             problems.append(Problem((*keys, "budget"), str(error)))
-    elif action is not None and getattr(hook, "budget", None) is None and not (has_budget and is_observer):
-        problems.append(Problem((*keys, "budget_action"), "it needs a budget; add one, such as budget: 5%"))
-    if action is not None and action not in ACTIONS:
-        problems.append(Problem((*keys, "budget_action"), f"expected 'warn' or 'throttle', found {action!r}"))
-    elif action == "throttle" and not is_observer:
-        problems.append(Problem((*keys, "budget_action"), refusal_of_throttle(signature_of(hook).name, is_observer)))
     return problems
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hookline.plan.registry import DATASETS, HOOKS, METRICS, MODELS, SCHEDULERS, STEPS, WRITERS, Registry
 
-HOOK_KEYS = ("priority", "on_error", "ranks", "budget", "budget_action")
+HOOK_KEYS = ("priority", "on_error", "ranks", "budget")
 _METRIC_FIELDS = (
     *("classification", "regression", "aggregation", "clustering", "nominal", "retrieval", "segmentation", "shape"),
     *("text", "image", "audio", "video", "detection", "multimodal", "wrappers"),

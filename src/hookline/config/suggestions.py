@@ -12,7 +12,7 @@ from typing import Any
 
 from hookline.common.escape import escaped
 from hookline.config.signature import signature_of
-from hookline.errors import ConfigError, did_you_mean
+from hookline.errors import LONGEST_NAME, ConfigError, did_you_mean
 
 #: With more names than this, a message that lists all of them helps nobody.
 _MANY = 12
@@ -65,6 +65,8 @@ def suggest(
 
 def _closest_first(name: str, known: Iterable[str]) -> dict[str, float]:
     """Return the names that are close to a misspelled one, with their closeness; equally close ones in their order."""
+    if len(name) > LONGEST_NAME:
+        return {}
     rated = {key: difflib.SequenceMatcher(a=key.lower(), b=name.lower()).ratio() for key in known}
     return {key: rated[key] for key in sorted(rated, key=lambda key: -rated[key]) if rated[key] >= _CLOSE}
 

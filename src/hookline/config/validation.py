@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from hookline.common.marks import Keys, Problem, refuse_all, show
 from hookline.config.blueprints import Around, Drafter
+from hookline.config.functions import accepts
 from hookline.config.messages import problems_of
 from hookline.config.problems import Problems
 from hookline.config.schema import Config, known_keys
 from hookline.config.sections import EvalSection, OptimSection, TrainSection, is_single
 from hookline.config.signature import filled_parameter, hook_key_problems, signature_of
 from hookline.config.slots import HOOK_KEYS
-from hookline.errors import ConfigError, nearest
+from hookline.errors import MOST_NAMES, ConfigError, nearest
 from hookline.optim.lengths import check_share
 from hookline.plan.registry import DEFAULT_HOOKS, SCHEDULERS
 
@@ -115,17 +117,27 @@ class _Checker:
             return
         lengths = ("max_epochs", "max_iters")
         given = [key for key in lengths if section.get(key) is not None]
-        misspelled = not given and any(nearest(key, lengths) for key in section if key not in TrainSection.model_fields)
+        unknown = islice((key for key in section if key not in TrainSection.model_fields), MOST_NAMES)
+        misspelled = not given and any(nearest(key, lengths) for key in unknown)
         if len(given) != 1 and not misspelled:
             what = "both" if given else "neither"
             self.note(("train",), f"expected either max_epochs or max_iters, found {what}")
         self.check_loader(("train", "dataloader"), section.get("dataloader"))
-        self.drafter.resolve("step", ("train", "step"), section.get("step"))
+        self.check_step(("train", "step"), section.get("step"))
+        self.drafter.resolve("function", ("train", "weigh"), section.get("weigh"))
+
+    def check_step(self, keys: Keys, value: Any) -> None:
+        step = self.drafter.resolve("step", keys, value)
+        optim = ["optim"] if step is not None and "optim" in signature_of(step).parameters else []
+        if step is not None and not accepts(step, 2, optim):
+            name = getattr(step, "__name__", repr(step))
+            self.note(keys, f"a step is called with (model, batch), which {name} does not accept")
 
     def check_evaluation(self, keys: Keys, section: dict[str, Any]) -> None:
         self.check_loader((*keys, "dataloader"), section.get("dataloader"))
         for name in ("step", "loss"):
-            self.drafter.resolve("step", (*keys, name), section.get(name))
+            self.check_step((*keys, name), section.get(name))
+        self.drafter.resolve("function", (*keys, "weigh"), section.get("weigh"))
         metrics = section.get("metrics")
         for name, metric in metrics.items() if isinstance(metrics, dict) else ():
             self.drafter.metric((*keys, "metrics", name), metric)
@@ -214,8 +226,6 @@ class _Checker:
             self.note((*keys, "warmup"), str(error))
 
     def check_hooks(self) -> None:
-        if self.data.get("budget_action") is not None and self.data.get("budget") is None:
-            self.note(("budget_action",), "it needs a budget; add one, such as budget: 5%")
         for index, hook in enumerate(_list(self.data.get("custom_hooks"))):
             self.check_hook(("custom_hooks", index), hook)
         defaults = self.data.get("default_hooks")
@@ -229,8 +239,7 @@ class _Checker:
         factory = self.drafter.resolve("hook", keys, named)
         if factory is not None:
             self.drafter.parameters(Around("hook"), factory, keys, values, other_keys=("type", *HOOK_KEYS))
-            has_budget = self.data.get("budget") is not None
-            self.problems.found += hook_key_problems(factory, values, keys, has_budget)
+            self.problems.found += hook_key_problems(factory, values, keys)
 
 
 def flatten(value: Any, keys: Keys) -> Iterator[tuple[Keys, Any]]:

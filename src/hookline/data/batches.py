@@ -6,13 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import Any, cast
-
-from torch import Tensor
+from typing import Any
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
-from hookline.data.sources import SharedList, as_resumable, is_stateful, iterator
+from hookline.data.sharing import order_of
+from hookline.data.sources import SharedList, as_resumable, full_size, is_stateful, iterator, last_size, stored
 from hookline.errors import DataError, blame
 from hookline.plan.costs import Cost
 
@@ -46,11 +45,11 @@ class Batches:
     """One pass over a loader: yields pairs of a batch and whether it is the last.
 
     The constructor creates the loader's iterator, at batch `start` of pass `epoch`. If the length is unknown, one batch
-    is read ahead. A stateful loader starts from `state`. If the loader fails, `on_failure` is called before the error
-    is raised. The time spent waiting for the loader is added to `waiting`. If the length is unknown, `ends` returns
-    whether a pass ends because the data of this process, or of another one, does. A pass without any batch is an error,
-    unless it `may_be_empty` because other processes have batches. With `once`, only the first batch is read, if the
-    loader can do that.
+    is read ahead, unless the end of the training is `known`: then no pair is marked as the last. A stateful loader
+    starts from `state`. If the loader fails, `on_failure` is called before the error is raised. The time spent waiting
+    for the loader is added to `waiting`. If the length is unknown, `ends` returns whether a pass ends because the data
+    of this process, or of another one, does. A pass without any batch is an error, unless it `may_be_empty` because
+    other processes have batches. With `once`, only the first batch is read, if the loader can do that.
     """
 
     def __init__(
@@ -67,8 +66,10 @@ class Batches:
         ends: Callable[[bool], bool] = bool,
         may_be_empty: bool = False,
         once: bool = False,
+        known: bool = False,
     ) -> None:
         self._ends = ends
+        self._ahead = not known
         self._may_be_empty = may_be_empty
         self._loader = dataloader
         self._waiting = waiting
@@ -82,8 +83,6 @@ class Batches:
         certain = resumable is None or not resumable.order.length_is_estimate
         self._length = length_of(dataloader, limit) if certain else None
         self._limit = limit
-        #: The number of samples of the first batch.
-        self._usual = 0
         began = time.perf_counter()
         try:
             self._iterator = iterator(
@@ -96,6 +95,8 @@ class Batches:
                 resuming=resuming,
                 once=once,
             )
+            #: The order of this pass, which knows the sizes of batches.
+            self._order = None if resumable is None else resumable.order.in_use or resumable.order
             forks.own(self)
             if waiting is not None:
                 waiting.seconds += time.perf_counter() - began
@@ -103,14 +104,45 @@ class Batches:
             self._fail(error, start)
             raise
 
-    def samples(self, number: int, batch: Any) -> tuple[int, int]:
-        """Return how many samples a batch has in this process, and how many a usual one has."""
-        resumable = as_resumable(self._loader)
-        if resumable is not None and (own := resumable.samples(number)) is not None:
-            return own, resumable.batch_size
-        padded = isinstance(self._loader, SharedList) and self._loader.is_repeated(number)
-        found = batch_size(batch)
-        return 0 if padded else found, self._usual or found
+    @property
+    def length(self) -> int | None:
+        """Return the number of batches of this pass; None if it is unknown."""
+        return self._length
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether the data is shared by a rule, so that full batches are as large in all processes."""
+        return self._order is not None
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Return whether a batch is read before the batch before it is used."""
+        return self._length is None and self._ahead
+
+    @property
+    def full_size(self) -> int | None:
+        """Return the number of samples that every batch but the last has; None if the loader does not know that."""
+        return full_size(self._loader)
+
+    @property
+    def stored(self) -> Iterable[Any] | None:
+        """Return all batches, of all processes, if they are in a list."""
+        return stored(self._loader)
+
+    def samples(self, number: int) -> int | None:
+        """Return how many samples the loader put together for a batch, in this process; None if it is unknown."""
+        if self._order is not None:
+            own = self._order.samples(number)
+            return self._order.drawn.get(number) if own is None else own
+        full = self.full_size
+        return full if full is None or number + 1 != length_of(self._loader) else last_size(self._loader)
+
+    def is_padding(self, number: int) -> bool:
+        """Return whether a batch only fills up the share of this process, so that its samples do not count."""
+        shared = self._loader if isinstance(self._loader, SharedList) else order_of(self._loader)
+        if shared is not None:
+            return shared.is_repeated(number)
+        return self._order is not None and self._order.samples(number) == 0
 
     def disown(self) -> None:
         """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""
@@ -120,16 +152,15 @@ class Batches:
         """Return the state of a stateful loader after the last batch that was yielded; None for other loaders."""
         if not is_stateful(self._loader):
             return None
-        state = (
-            self._state_before_lookahead if self._length is None else self._loader.state_dict()  # type: ignore[attr-defined]
-        )
+        state = self._state_before_lookahead if self.reads_ahead else self._loader.state_dict()  # type: ignore[attr-defined]
         check_plain(state, f"the state of the {self._name}")
         return state
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
         if self._length is not None:
             return self._count(self._length)
-        return self._read_ahead() if self._waiting is None else self._measure(self._read_ahead(), self._waiting)
+        pairs = self._read_ahead() if self._ahead else self._read_on()
+        return pairs if self._waiting is None else self._measure(pairs, self._waiting)
 
     def _measure(self, pairs: Iterator[tuple[Any, bool]], waiting: Cost) -> Iterator[tuple[Any, bool]]:
         clock = time.perf_counter
@@ -150,8 +181,6 @@ class Batches:
                 waiting.calls += 1
                 if waited > waiting.longest:
                     waiting.longest = waited
-                if number == self._start:
-                    self._usual = batch_size(batch)
                 number += 1
                 yield batch, number == length
                 began = clock()
@@ -178,6 +207,15 @@ class Batches:
                 length,
                 length,
             )
+
+    def _read_on(self) -> Iterator[tuple[Any, bool]]:
+        """Read each batch when it is needed: the model may make the data, and must be up to date."""
+        number = self._start
+        while not self._ends((batch := self._next(number)) is END):
+            number += 1
+            yield batch, False
+        if number == self._start:
+            self._refuse_empty()
 
     def _read_ahead(self) -> Iterator[tuple[Any, bool]]:
         number, stateful = self._start, is_stateful(self._loader)
@@ -222,12 +260,51 @@ class Batches:
         blame(error, f"in the {self._name}, at batch {number} of epoch {self._epoch}", exit_code=DataError.exit_code)
 
 
-def batch_size(*candidates: Any) -> int:
-    """Return the number of samples of a batch: the first dimension of its last tensor, which usually is the target."""
-    for candidate in candidates:
-        values = list(candidate.values()) if isinstance(candidate, Mapping) else candidate
-        for value in reversed(values) if isinstance(values, (tuple, list)) else [values]:
-            if isinstance(value, Tensor) and value.ndim:
-                return value.shape[0]
-    last = candidates[-1]
-    return len(cast("Sized", last)) if isinstance(last, (tuple, list)) else 1
+# -- data that is replaced during a run: from the next pass on
+
+#: How to replace data so that a run can be resumed.
+HOW = (
+    "a resumed run begins with the data that it is built with, so replace the data in before_train_epoch, as a "
+    "function of runner.epoch or runner.iter"
+)
+#: The attribute that was set, by the name in a checkpoint.
+NAMES = {"batch_size": "loader.batch_size", "samples": "loader.dataset", "batches": "train_loop.dataloader"}
+
+
+class DataAtStart:
+    """The data that a run begins with: its loader, and the sizes of a pass and of a batch of all processes."""
+
+    def __init__(self, loader: Iterable[Any], batches: int | None) -> None:
+        self._loader, self.batches, self.batch_size = loader, batches, samples_of_all(loader)
+
+    def replaced_by(self, loader: Iterable[Any]) -> dict[str, int]:
+        """Return what has been replaced since: the batch size, the samples, or all batches."""
+        resumable = as_resumable(loader)
+        found = {} if resumable is None else dict(resumable.replaced)
+        if loader is not self._loader:
+            found["batches"] = length_of(loader) or 0
+        return found
+
+
+def samples_of_all(loader: Iterable[Any]) -> int | None:
+    """Return the number of samples of a full batch in all processes together; None if it is unknown."""
+    resumable = as_resumable(loader)
+    return None if resumable is None else resumable.samples_of_all
+
+
+def refuse_other_data(then: Mapping[str, int], now: Mapping[str, int], in_epoch: bool) -> None:
+    """Refuse to resume with other data: nothing was replaced yet, or, inside an epoch, by something else."""
+    for name, value in then.items():
+        if name not in now or (in_epoch and now[name] != value):
+            found = now.get(name, "not replaced")
+            raise DataError(
+                f"the checkpoint was saved after {NAMES[name]} was replaced ({name}: {value}), but here it is {found}; "
+                f"{HOW}"
+            )
+
+
+def is_malformed(state: Any) -> bool:
+    """Return whether a saved description of replaced data is none."""
+    return not isinstance(state, dict) or not all(
+        name in NAMES and type(value) is int and 0 <= value < 1 << 63 for name, value in state.items()
+    )

@@ -7,6 +7,7 @@ ones.
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import random
 import sys
@@ -23,6 +24,8 @@ from hookline.common.numbers import count
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
 
+#: The number of batches whose sizes are kept. Workers read fewer ahead.
+KEPT = 10_000
 #: The key of a sample: seed, epoch, index.
 Key = tuple[int, int, int]
 
@@ -51,7 +54,7 @@ class ResumableLoader:
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: Any,
         batch_size: int = 1,
         shuffle: bool = False,
         num_workers: int = 0,
@@ -66,30 +69,61 @@ class ResumableLoader:
         seed: int = 0,
         order: Order | None = None,
     ) -> None:
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-            raise ConfigError(
-                f"a ResumableLoader needs a dataset with a length and items by index, but {type(dataset).__name__} "
-                "does not have them; use a torch DataLoader for it instead"
-            )
+        _check_dataset(dataset)
         check_int("num_workers", num_workers, least=0)
-        self.dataset = dataset
+        self._dataset = dataset
         self.order = Order(dataset, batch_size, shuffle, drop_last, seed) if order is None else order
-        self.batch_size = self.order.batch_size
+        #: What was set after the loader was created: the batch size, and the number of samples of a dataset.
+        self.replaced: dict[str, int] = {}
         self._worker_start = WorkerStart(worker_init_fn)
-        self._loader: DataLoader[Any] = DataLoader(
-            Seeded(dataset, collate_fn),
-            batch_sampler=self.order,
-            num_workers=num_workers,
-            collate_fn=_return_unchanged,
-            persistent_workers=persistent_workers,
-            pin_memory=pin_memory,
-            timeout=timeout,
-            prefetch_factor=prefetch_factor,
-            worker_init_fn=self._worker_start,
-            multiprocessing_context=multiprocessing_context,
-            # Creating an iterator draws a number, which must not come from the generator that training uses.
-            generator=torch.Generator(),
-        )
+        self._collate = collate_fn
+        self._options: dict[str, Any] = {
+            "num_workers": num_workers,
+            "collate_fn": _return_unchanged,
+            "persistent_workers": persistent_workers,
+            "pin_memory": pin_memory,
+            "timeout": timeout,
+            "prefetch_factor": prefetch_factor,
+            "worker_init_fn": self._worker_start,
+            "multiprocessing_context": multiprocessing_context,
+        }
+        self._loader = self._make_loader()
+
+    def _make_loader(self) -> DataLoader[Any]:
+        # Creating an iterator draws a number, which must not come from the generator that training uses.
+        generator, data = torch.Generator(), Seeded(self._dataset, self._collate)
+        return DataLoader(data, batch_sampler=self.order, generator=generator, **self._options)
+
+    @property
+    def batch_size(self) -> int:
+        """Return the number of samples per batch, in each process. A new one counts from the next pass on."""
+        return self.order.batch_size
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int) -> None:
+        check_int("batch_size", batch_size, least=1)
+        self._refuse_own_order("batch_size")
+        self.order.batch_size = self.replaced["batch_size"] = batch_size
+
+    @property
+    def dataset(self) -> Any:
+        """Return the dataset. A new one is read from the next pass on."""
+        return self._dataset
+
+    @dataset.setter
+    def dataset(self, dataset: Any) -> None:
+        _check_dataset(dataset)
+        self._refuse_own_order("dataset")
+        self._dataset = self.order.dataset = dataset
+        self.replaced["samples"] = len(dataset)
+        self._loader = self._make_loader()  # workers that live as long as the loader have the old one
+
+    def _refuse_own_order(self, name: str) -> None:
+        if type(self.order).batches is not Order.batches:
+            raise ConfigError(
+                f"loader.{name} has no effect on the batches of {type(self.order).__name__}, which makes them itself; "
+                "replace runner.train_loop.dataloader by a new loader instead"
+            )
 
     def __repr__(self) -> str:
         texts = [f"{count(len(self), 'batch', 'batches')} of {self.batch_size} from {type(self.dataset).__name__}"]
@@ -133,7 +167,7 @@ class ResumableLoader:
         read it: a file that a dataset opens there would be shared by all workers that are forked later.
         """
         self._prepare_workers()
-        inner, keys = self._loader, self.order._keys(self.seed, epoch, 0)
+        inner, keys = self._loader, self.order._keys(self.seed, epoch, 0, {})
         only: DataLoader[Any] = DataLoader(
             inner.dataset,
             batch_sampler=list(islice(keys, 1)),
@@ -194,6 +228,10 @@ class Order:
         self.seed = seed
         self.epoch = 0
         self.start = 0
+        #: The sizes of the newest batches, by number, if a subclass decides on them.
+        self.drawn: dict[int, int] = {}
+        #: The order of the last iterator, which does not change during a pass.
+        self.in_use: Order | None = None
         self.share(0, 1, pad=False)
 
     def share(self, rank: int, processes: int, pad: bool) -> None:
@@ -232,11 +270,19 @@ class Order:
 
     def __iter__(self) -> Iterator[list[Key]]:
         # Pass the current values: another iterator may be created before this one is used.
-        return self._keys(self.seed, self.epoch, self.start)
+        order = copy.copy(self) if type(self).batches is Order.batches else self
+        order.drawn, order.in_use = {}, None
+        self.in_use = order
+        return order._keys(self.seed, self.epoch, self.start, order.drawn)
 
-    def _keys(self, seed: int, epoch: int, start: int) -> Iterator[list[Key]]:
-        for indices in self.batches(seed, epoch, start):
-            yield [(seed, epoch, index) for index in indices]
+    def _keys(self, seed: int, epoch: int, start: int, drawn: dict[int, int]) -> Iterator[list[Key]]:
+        varies = self.samples(start) is None
+        for number, indices in enumerate(self.batches(seed, epoch, start), start):
+            keys = [(seed, epoch, index) for index in indices]
+            if varies:
+                drawn[number] = len(keys)
+                drawn.pop(number - KEPT, None)
+            yield keys
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
         """Yield the indices of each batch of an epoch, starting with batch `start`."""
@@ -311,6 +357,14 @@ class Seeded(Dataset[Any]):
             where = "the training process" if worker is None else f"worker {worker.id}"
             blame(error, f"reading sample {index} of epoch {epoch} in {where}", exit_code=DataError.exit_code)
             raise
+
+
+def _check_dataset(dataset: Any) -> None:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise ConfigError(
+            f"a ResumableLoader needs a dataset with a length and items by index, but {type(dataset).__name__} "
+            "does not have them; use a torch DataLoader for it instead"
+        )
 
 
 def _return_unchanged(batch: Any) -> Any:

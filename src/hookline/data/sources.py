@@ -17,7 +17,9 @@ from typing import Any, cast
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from hookline.common import rng
+from hookline.common.torch_private import LOADER_IS_FIXED
 from hookline.data.loader import ResumableLoader, mix
+from hookline.data.sharing import order_of, share_by_position, shares_itself
 
 log = logging.getLogger("hookline")
 
@@ -69,7 +71,8 @@ def iterator(
 def shared(loader: Iterable[Any], rank: int, processes: int, pad: bool) -> Iterable[Any]:
     """Return the loader of this process's share of the data; see `hookline.data.loader.Order.share`.
 
-    A loader whose order is not known is returned unchanged: its own code decides what each process reads.
+    A loader whose order is not known is returned unchanged: its own code decides what each process reads. Training
+    compares the first batches of the processes then.
     """
     resumable = as_resumable(loader)
     if resumable is not None:
@@ -77,7 +80,13 @@ def shared(loader: Iterable[Any], rank: int, processes: int, pad: bool) -> Itera
         return resumable
     if isinstance(loader, (list, tuple)):
         return SharedList(loader, rank, processes, pad)
-    return loader
+    return share_by_position(loader, rank, processes, pad)
+
+
+def is_shared(loader: Iterable[Any]) -> bool:
+    """Return whether `shared` knows which batches each process reads, or the loader does."""
+    known = isinstance(loader, SharedList) or as_resumable(loader) is not None or order_of(loader) is not None
+    return known or shares_itself(loader)
 
 
 class SharedList(Sequence[Any]):
@@ -116,8 +125,8 @@ def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
         return loader
     if type(loader) is not DataLoader or not is_plain(loader):
         return None
-    if not getattr(loader, "_DataLoader__initialized", True):  # the way to end torch's persistent workers by hand
-        loader._DataLoader__initialized = True
+    if not getattr(loader, LOADER_IS_FIXED, True):  # the way to end torch's persistent workers by hand
+        setattr(loader, LOADER_IS_FIXED, True)
         _twins.pop(loader, None)
     if loader not in _twins:
         batches = cast("BatchSampler", loader.batch_sampler)
@@ -148,6 +157,40 @@ def is_plain(loader: DataLoader[Any]) -> bool:
     if not shuffled and type(sampler) is not SequentialSampler:
         return False
     return len(cast("Sized", sampler)) == len(cast("Sized", loader.dataset))
+
+
+def full_size(loader: Iterable[Any]) -> int | None:
+    """Return the number of samples that a loader puts together for every batch but the last; None if that varies."""
+    resumable = as_resumable(loader)
+    if resumable is not None:
+        return None if resumable.samples(0) is None else resumable.batch_size
+    return _sampler(loader)[1]
+
+
+def last_size(loader: Iterable[Any]) -> int:
+    """Return the number of samples of the last batch of a DataLoader that has a `full_size`."""
+    samples, size = _sampler(loader)
+    assert size, "it has a full size"
+    return size if cast("DataLoader[Any]", loader).drop_last else samples % size or size
+
+
+def _sampler(loader: Iterable[Any]) -> tuple[int, int | None]:
+    """Return how many samples a pass of a DataLoader has, and how many its full batches have, if that is fixed."""
+    batches = loader.batch_sampler if isinstance(loader, DataLoader) else None
+    if type(batches) is not BatchSampler or isinstance(cast("Any", loader).dataset, IterableDataset):
+        return 0, None
+    try:
+        return len(cast("Sized", batches.sampler)), batches.batch_size
+    except TypeError:  # a sampler without a length
+        return 0, None
+
+
+def stored(loader: Iterable[Any]) -> Iterable[Any] | None:
+    """Return the batches of a list, of all processes; None for any other loader."""
+    batches = loader._batches if isinstance(loader, SharedList) else loader
+    plain = isinstance(batches, (list, tuple)) and type(batches).__getitem__ in (list.__getitem__, tuple.__getitem__)
+    # A list may have its own way to iterate, which counts the batches that are used, for example.
+    return map(cast("Sequence[Any]", batches).__getitem__, range(len(cast("Sized", batches)))) if plain else None
 
 
 def is_stateful(loader: Iterable[Any]) -> bool:

@@ -14,10 +14,10 @@ from multiprocessing.queues import Queue
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from hookline.common.launched import end_with
+from hookline.common.torch_private import is_packed_error, pack_error
 from hookline.errors import blame
 
 
@@ -80,12 +80,11 @@ def _send_failure(queue: Queue[Any], error: Exception, unsent: Any) -> None:
     if info is None or not isinstance(unsent, tuple) or len(unsent) != 2:  # a queue of the user
         raise error
     index, content = unsent
-    if isinstance(content, ExceptionWrapper):
+    if is_packed_error(content):
         content.exc_type = next(each for each in content.exc_type.__mro__ if _can_be_sent(each))
     else:
         blame(error, f"sending a batch from worker {info.id} to the training process; make it of what pickle can store")
-        where = f"in DataLoader worker process {info.id}"
-        content = ExceptionWrapper((type(error), error, error.__traceback__), where)  # type: ignore[no-untyped-call]
+        content = pack_error(error, f"in DataLoader worker process {info.id}")
     queue.put((index, content))
 
 

@@ -18,6 +18,7 @@ from hookline.common import rng
 from hookline.common.checks import check_int
 from hookline.common.durations import clock
 from hookline.common.modes import in_mode
+from hookline.common.torch_private import compiled_from
 from hookline.common.untouched import buffers_restored, gradients_restored, modules_untouched, untouched
 from hookline.data.batches import Batches
 from hookline.engine.steps import as_outputs
@@ -90,7 +91,7 @@ class Acceleration:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks this form
         if self.compile is False:
             return model
-        if hasattr(model, "_orig_mod"):
+        if compiled_from(model) is not None:
             raise ConfigError("compile: the model is already compiled; remove compile, or pass the module itself")
         options = dict(self.compile) if isinstance(self.compile, Mapping) else {}
         try:

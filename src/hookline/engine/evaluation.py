@@ -12,7 +12,7 @@ from hookline.common.modes import in_mode
 from hookline.engine.loops import end_if_signaled, evaluate
 from hookline.errors import DistributedError
 from hookline.run.handling import Validations
-from hookline.state.before_validation import BeforeValidation, Interrupted, before_validation
+from hookline.state.before_validation import BeforeValidation, Interrupted, actors_inside, before_validation
 
 if TYPE_CHECKING:
     from hookline.engine.compute import Compute
@@ -131,6 +131,11 @@ class Evaluation(Validations):
             end_if_signaled(host)
         elif not host.strategy.any(self._before is None):
             raise Interrupted
+        if hooks := actors_inside(host):
+            host.terminal.say(
+                f"the validation is finished first, because {', '.join(map(escaped, hooks))} takes part in it and may "
+                "change training; a hook that only looks is left at once if it declares role = 'observer'"
+            )
         self._has_to_finish = True  # asking again would need an exchange, after a batch that not all processes have
 
     def rewind(self, states: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from hookline.common.checks import check_int
 from hookline.common.escape import escaped
 from hookline.common.numbers import count
 from hookline.data.batches import length_of
+from hookline.data.weights import Weigher
 from hookline.engine.metrics import Metrics
 from hookline.engine.steps import call_model, updates_itself
 from hookline.errors import ConfigError
@@ -22,7 +23,22 @@ if TYPE_CHECKING:
     from hookline.run.position import Position
 
 
-class TrainLoop:
+#: Names that other systems, and people, use for attributes of a loop.
+OTHER_NAMES = {"loader": "dataloader", "data_loader": "dataloader", "batch_size": "dataloader.batch_size"}
+
+
+class LoopSpec:
+    """What both kinds of loops do: they refuse to set an attribute that only looks like one of theirs."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. A name that has no effect, and is near one that has, is refused."""
+        meant = OTHER_NAMES.get(name)
+        if meant is not None and not hasattr(self, name):
+            raise AttributeError(f"a {type(self).__name__} has no '{name}', so setting it has no effect; set {meant}")
+        super().__setattr__(name, value)
+
+
+class TrainLoop(LoopSpec):
     """The training loop: its data, its step, its length, and how often to validate.
 
     Args:
@@ -34,6 +50,7 @@ class TrainLoop:
         val_interval: Validate every n epochs (default 1) or n iterations (default 1,000), and after the last one.
         val_begin: Do not validate before this epoch or iteration (default 1). 0 also validates before the first step.
         limit_batches: Use only this many batches of each pass.
+        weigh: A function of a batch that returns how much it counts, such as its tokens. By default, samples count.
     """
 
     #: The points and the step of an iteration, if a dialect does not leave them to `hookline.engine.loops.train_iter`.
@@ -49,6 +66,7 @@ class TrainLoop:
         val_interval: int | None = None,
         val_begin: int = 1,
         limit_batches: int | None = None,
+        weigh: Callable[[Any], Any] | None = None,
     ) -> None:
         if (max_epochs is None) == (max_iters is None):
             raise ConfigError("TrainLoop needs either max_epochs or max_iters")
@@ -56,6 +74,7 @@ class TrainLoop:
         self.dataloader = dataloader
         self.step: Callable[..., Any] = step if step is not None else call_model
         self.updates_itself = updates_itself(self.step)
+        self.weigher = Weigher(weigh, "TrainLoop")
         self.max_epochs = max_epochs
         self.max_iters = max_iters
         self.val_interval = val_interval if val_interval is not None else (1 if self.by_epoch else 1000)
@@ -150,7 +169,7 @@ class TrainLoop:
         return (done >= self.val_begin and done % self.val_interval == 0) or (done > 0 and self.is_over(at))
 
 
-class EvalLoop:
+class EvalLoop(LoopSpec):
     """A loop for validation or testing: its data, its step and its metrics.
 
     Args:
@@ -160,6 +179,8 @@ class EvalLoop:
         metrics: Name -> torchmetrics object, or a callable, which is averaged over the samples.
         loss: A training step. Its loss on this data becomes the metric `loss`.
         limit_batches: Use only this many batches.
+        weigh: A function of a batch that returns how much it counts in the loss and in metrics that are averaged. By
+            default, samples count.
     """
 
     #: False if a dialect evaluates in a way of its own, so that the metrics of one batch show nothing.
@@ -173,6 +194,7 @@ class EvalLoop:
         metrics: Mapping[str, Any] | Any | None = None,
         loss: Callable[..., Any] | None = None,
         limit_batches: int | None = None,
+        weigh: Callable[[Any], Any] | None = None,
     ) -> None:
         if limit_batches is not None:
             check_int("limit_batches", limit_batches, least=1)
@@ -181,6 +203,7 @@ class EvalLoop:
         self.only_loss = loss is not None and step is None and metrics is None
         self.metrics = Metrics(metrics)
         self.loss = loss
+        self.weigher = Weigher(weigh, "EvalLoop")
         self.limit_batches = limit_batches
         #: Returns the context to evaluate in. A hook that evaluates the same data in another way adds a copy of a loop
         #: to `runner.val_loops`, with its own context.
@@ -197,6 +220,11 @@ class EvalLoop:
         found = [*self.metrics.names, *(["loss"] if self.loss is not None else [])]
         metrics = ", ".join(map(escaped, found)) or "none"
         return f"<{type(self).__name__}: {batches}, step {short_name(self.step)}, metrics: {metrics}>"
+
+    @property
+    def needs_weights(self) -> bool:
+        """Return whether something is averaged over batches: the loss, or the results of a function."""
+        return self.loss is not None or self.metrics.has_functions
 
     def shorten(self, batches: int) -> None:
         """Use at most this many batches, for a dry run."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from hookline.data.batches import Batches, batch_size
+from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
 from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result
@@ -26,6 +26,7 @@ from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
 from hookline.run import orders, signals
+from hookline.run.position import CurrentWeight
 
 if TYPE_CHECKING:
     from torch import nn
@@ -224,6 +225,7 @@ def evaluate(evaluation: Evaluation, stage: Literal["val", "test"]) -> dict[str,
     host = evaluation.host
     plan, position, strategy = host.plan, host.position, host.strategy
     metrics: dict[str, Any] = {}
+    of_training, evaluation.current.weight = evaluation.current.weight, CurrentWeight()
     with plan.around(stage), evaluation.in_mode():
         plan.call(f"before_{stage}", {})
         with plan.around(f"{stage}_epoch"):
@@ -239,6 +241,7 @@ def evaluate(evaluation: Evaluation, stage: Literal["val", "test"]) -> dict[str,
         if stage == "val":
             position.validated_at = position.iter
         plan.call(f"after_{stage}", {})
+    evaluation.current.weight = of_training
     position.validations += stage == "val"
     return metrics
 
@@ -261,10 +264,11 @@ def evaluate_one(
                 with plan.around("forward", batch), compute.autocast():
                     loss = as_outputs(loop.loss(model, batch))["loss"] if loop.loss is not None else None
                     outputs = loss if loop.only_loss else loop.step(model, batch)
+                weight = loop.weigher(batches, batch_idx, batch, outputs) if loop.needs_weights else 1.0
                 if loss is not None:
-                    average.update(loss, batch_size(batch))
+                    average.update(loss, weight)
                 if not loop.only_loss:
-                    loop.metrics.update(outputs, batch)
+                    loop.metrics.update(outputs, batch, weight)
             except Exception as error:
                 blame_step(error, plan.host, f"the step of {stage}, batch {batch_idx}")
                 raise

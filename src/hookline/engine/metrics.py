@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hookline.common.escape import escaped
 from hookline.common.numbers import count
-from hookline.data.batches import batch_size
+from hookline.data.weights import batch_size
 from hookline.engine.steps import describe
 from hookline.errors import ConfigError, HooklineError
 
@@ -29,6 +29,11 @@ def accuracy(preds: Tensor, target: Tensor) -> Tensor:
     >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1])).item()
     0.5
     """
+    if not isinstance(preds, Tensor):
+        raise HooklineError(
+            f"accuracy needs a tensor of outputs, but the predictions of the step are a {type(preds).__name__}; write "
+            "a step that returns (preds, target)"
+        )
     return (preds.argmax(dim=-1) == target).float().mean()
 
 
@@ -41,14 +46,14 @@ class Average:
 
     def __init__(self) -> None:
         self._values: list[Tensor] = []
-        self._samples: list[int] = []
+        self._weights: list[float] = []
         self._sums = torch.zeros(2, dtype=torch.float64)
 
-    def update(self, value: Any, samples: int) -> None:
+    def update(self, value: Any, weight: float) -> None:
         """Add the mean of one batch."""
         tensor = torch.as_tensor(value).detach()
         self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
-        self._samples.append(samples)
+        self._weights.append(weight)
         if len(self._values) == KEPT:
             self._add_up()
 
@@ -59,9 +64,9 @@ class Average:
 
     def _add_up(self) -> None:
         values = torch.stack([value.cpu().double() for value in self._values]) if self._values else torch.zeros(0)
-        weights = torch.tensor(self._samples, dtype=torch.float64)
+        weights = torch.tensor(self._weights, dtype=torch.float64)
         self._sums = self._sums + torch.stack([(values * weights).sum(), weights.sum()])
-        self._values, self._samples = [], []
+        self._values, self._weights = [], []
 
 
 def mean_of(sums: Tensor) -> float:
@@ -83,6 +88,11 @@ class Metrics:
         for name, metric in self._metrics.items():
             if not hasattr(metric, "update") and not callable(metric):
                 raise HooklineError(f"the metric '{name}' must be callable, or have update and compute, not {metric!r}")
+
+    @property
+    def has_functions(self) -> bool:
+        """Return whether a metric is a function, whose results are averaged."""
+        return any(not hasattr(metric, "compute") for metric in self._metrics.values())
 
     @property
     def names(self) -> list[str]:
@@ -125,10 +135,11 @@ class Metrics:
     def _stateful(self) -> list[Any]:
         return [metric for metric in self._metrics.values() if hasattr(metric, "compute")]
 
-    def update(self, outputs: Any, batch: Any, check: bool = False) -> None:
+    def update(self, outputs: Any, batch: Any, weight: float, check: bool = False) -> None:
         """Update with the outputs of the evaluation step: a tuple is passed as arguments, a mapping as keywords.
 
-        `check` refuses the result of a function that has another length than the batch.
+        In an average, the batch has this weight. `check` refuses the result of a function that has another length than
+        the batch.
         """
         for name, metric in self._metrics.items():
             take = metric.update if hasattr(metric, "compute") else metric
@@ -144,7 +155,7 @@ class Metrics:
                 if check:
                     _check_length(name, value, outputs, batch)
                 try:
-                    self._average(name).update(value, batch_size(outputs, batch))
+                    self._average(name).update(value, weight)
                 except RuntimeError as error:  # a sparse tensor, for example
                     raise _no_mean(name, value) from error
 

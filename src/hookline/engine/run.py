@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hookline.data.batches import DataAtStart
 from hookline.engine import loops
 from hookline.engine.evaluation import Evaluation
 from hookline.engine.training import Training
@@ -64,6 +65,8 @@ class Run(Host):
     #: What drives the evaluations of the current session, or else of the last one.
     evaluation: Evaluation
     _training: Training | None = None
+    #: The data that training began with; None before it.
+    data: DataAtStart | None = None
     #: The model, its device and its precision.
     compute: Compute
     #: The last call of `train()`; None before the first.
@@ -127,7 +130,7 @@ class Run(Host):
 
     def replace_training(self, loop: TrainLoop) -> None:
         """Train with another loop from now on."""
-        self.loop_given = loop
+        self.loop_given, self.data = loop, None
         self.__dict__.pop("train_loop", None)
 
     @cached_property
@@ -205,6 +208,13 @@ class Run(Host):
             self, self.train_loop, self.optims, self.compute, self.seed, self.acceleration.prefetch
         )
         self.evaluation.after_validation = self._training.after_validation
+        if self.data is None:
+            self.data = DataAtStart(self.train_loop.dataloader, self.train_loop.length)
+        self.loading.replaced_data = self.replaced_data
+
+    def replaced_data(self) -> dict[str, int]:
+        """Return what was replaced in the training data since the run began."""
+        return {} if self.data is None else self.data.replaced_by(self.train_loop.dataloader)
 
     def share_data(self) -> None:
         """Let each loop read only this process's share of its data. Doing it twice is harmless."""

@@ -20,14 +20,31 @@ WHAT_TO_RETURN = (
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
     """Return the mean cross entropy of a batch `(inputs, classes)`: a training step for classification."""
-    inputs, target = batch
-    return nn.functional.cross_entropy(model(inputs), target)
+    inputs, target = _pair(batch, "cross_entropy")
+    outputs = model(inputs)
+    if not isinstance(outputs, Tensor):
+        raise HooklineError(
+            f"the step cross_entropy needs a tensor of logits, but the model returned {describe(outputs)}; write a "
+            f"step, a function of the model and a batch: {WHAT_TO_RETURN}"
+        )
+    return nn.functional.cross_entropy(outputs, target)
 
 
 def predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     """Return the model's predictions and the targets: an evaluation step for batches `(inputs, target)`."""
-    inputs, target = batch
+    inputs, target = _pair(batch, "predict")
     return model(inputs), target
+
+
+def _pair(batch: Any, step: str) -> tuple[Any, Any]:
+    """Return the inputs and the target of a batch."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        found = f"a {type(batch).__name__} of {len(batch)}" if isinstance(batch, (tuple, list)) else describe(batch)
+        raise HooklineError(
+            f"the step {step} needs batches (inputs, target), but the loader yields {found}; write a step, a function "
+            "of the model and a batch"
+        )
+    return batch[0], batch[1]
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
@@ -84,6 +101,11 @@ def as_outputs(result: Any) -> dict[str, Any]:
             outputs["loss"] = _sum_of_losses(outputs)
     elif isinstance(result, (tuple, list)) and len(result) == 2:
         given, loss = result
+        if _is_number(given) and _is_number(loss):
+            raise HooklineError(
+                "the step returned a pair of two single numbers, but only one of them can be the loss; return them by "
+                'name: {"loss": loss, "aux": aux}'
+            )
         outputs = {**given, "loss": loss} if isinstance(given, Mapping) else {"outputs": given, "loss": loss}
     else:
         raise HooklineError(f"the step returned {describe(result)}; {WHAT_TO_RETURN}")
@@ -91,6 +113,10 @@ def as_outputs(result: Any) -> dict[str, Any]:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise HooklineError(f"the loss of the step is {describe(loss)}; {WHAT_TO_RETURN}")
     return outputs
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, Tensor) and not value.ndim)
 
 
 def own_outputs(result: Any) -> dict[str, Any]:

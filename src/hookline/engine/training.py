@@ -37,12 +37,14 @@ from torch import Tensor
 
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
-from hookline.data.sources import as_resumable
+from hookline.data.sharing import compared
+from hookline.data.sources import as_resumable, is_shared
 from hookline.data.transfer import Transfer, moved_ahead, to_device
 from hookline.engine.driver import Driver
 from hookline.engine.loops import around_pass, around_train, clear_skip, end_if_signaled, handle_requests
 from hookline.engine.numerics import KEPT, check_losses
 from hookline.errors import StorageError
+from hookline.optim.weights import Weighing
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
 
@@ -86,6 +88,8 @@ class Training(Driver):
         #: Called after validations and at the end: a check that is too slow for every step. A save makes it, too.
         self.recheck: Callable[[], None] = lambda: None
         self._by_epoch = loop.by_epoch
+        #: True once the first batches of the processes were compared, of a loader that shares the data itself.
+        self._compared = False
         self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
         #: True if an accumulation window has to end with the current batch.
         self.ends_window = False
@@ -105,11 +109,16 @@ class Training(Driver):
             None if loop.updates_itself or len(optims) != 1 else optims.sole.update
         )
         #: True if the forward pass of a step has a context besides the contexts of hooks.
-        self.wraps_forward = compute.precision != "fp32" or (self.update is not None and self.strategy.syncs_in_forward)
+        self.wraps_forward = compute.precision != "fp32" or (
+            self.update is not None and self.strategy.gradients.sync_in_forward
+        )
+        self.weighing = Weighing(
+            *(self.current, self.position, self.strategy, loop.weigher, optims), is_even=not self.weighs_samples
+        )
         unit: When = "epoch" if loop.by_epoch else "iter"
         optims.attach(
             *(self.plan, compute.precision, compute.device, unit, self.batches_left),
-            *(self.strategy, compute.wrapped, self.agree_on_skip),
+            *(self.strategy, compute.wrapped, self.agree_on_skip, self.weighing),
         )
 
     # -- a pass over the data
@@ -132,14 +141,21 @@ class Training(Driver):
         clear_skip(self.host)
         self.current.begin_pass()
         self.ends_window = False
-        self.optims.weigh()
         self._next_look = 0
-        return batches
+        assert self.batches is not None, "it was opened"
+        if check is not None and self.batches.reads_ahead:
+            self.host.terminal.say(
+                f"the {type(self.loop.dataloader).__name__} has no length, so each batch is read one step ahead, to "
+                "know which is the last; if the model makes the data, train by max_iters, which reads no batch ahead"
+            )
+        return self.weighing.begin_pass(self.batches, batches)
 
     def open_batches(self) -> Iterable[tuple[Any, bool]]:
         """Create the iterator of the loader, at the current batch."""
         loop, position = self.loop, self.position
         resuming, state = self.host.loading.take_loader_state()
+        loop.dataloader = self.strategy.share(loop.dataloader, pad=True)  # it may be new
+        self.host.loading.check_data(in_epoch=position.batch > 0)
         self.batches = Batches(
             loop.dataloader,
             loop.limit_batches,
@@ -151,11 +167,15 @@ class Training(Driver):
             on_failure=partial(end_if_signaled, self.host),
             waiting=self.ledger.parts["data"],
             ends=self.strategy.any,
+            known=not loop.by_epoch,
         )
         # Only a loader without a state of its own may be one batch ahead of the run.
         on_gpu = self.compute.device.type == "cuda"
         if self._prefetch and on_gpu and as_resumable(loop.dataloader) is not None:
             return moved_ahead(self.batches, Transfer(self.compute.device))
+        if not (self.strategy.acts_alone or self._compared or is_shared(loop.dataloader)):
+            self._compared = True
+            return compared(self.batches, type(loop.dataloader).__name__, self.strategy.gather)
         return self.batches
 
     def begin_iteration(self, batch: Any, last: bool) -> Any:
@@ -174,7 +194,7 @@ class Training(Driver):
         self.current.ends_epoch = last
         self.current.ends_window = self.ends_window = self._by_epoch or self.position.iter == self._last_iter
         if last:
-            self._weigh_last_batch(batch)
+            self.weighing.mark_last(batch)
 
     def end_iteration(self, loss: Tensor | None = None) -> bool:
         """Count the iteration, keep its loss to be checked, and handle requests.
@@ -241,7 +261,7 @@ class Training(Driver):
 
     def syncing_forward(self) -> AbstractContextManager[Any]:
         """Return the context of a forward pass in which a strategy may decide whether to sync gradients."""
-        if self.update is None or not self.strategy.syncs_in_forward:
+        if self.update is None or not self.strategy.gradients.sync_in_forward:
             return NOTHING
         return self.optims.sole.syncing_forward()
 
@@ -345,7 +365,10 @@ class Training(Driver):
     def batches_to_come(self) -> int | None:
         """Return the number of batches until windows have to end; None if it is unknown."""
         loop, position = self.loop, self.position
-        length = loop.length if loop.by_epoch else loop.max_iters
+        of_pass = (
+            loop.length if self.batches is None else self.batches.length
+        )  # it may be new data from the next pass on
+        length = of_pass if loop.by_epoch else loop.max_iters
         return None if length is None else length - (position.batch if loop.by_epoch else position.iter)
 
     def agree_on_skip(self) -> None:
@@ -354,15 +377,6 @@ class Training(Driver):
         if reason and not self.requests.skip:
             self.requests.ask_skip(reason)
             self.optims.skip()
-
-    def _weigh_last_batch(self, batch: Any) -> None:
-        """Weigh the last batch of a pass, which may have fewer samples than the others, or a different number here."""
-        assert self.batches is not None
-        samples, usual = self.batches.samples(self.position.batch, batch)
-        whole, usual_whole = self.strategy.total([samples, usual])
-        if usual and self.weighs_samples and (samples, whole) != (usual, usual_whole):
-            self.current.weight = samples / usual
-            self.optims.weigh(self.current.weight, whole / usual_whole)
 
     # -- errors
 

@@ -198,11 +198,11 @@ class CheckpointHook(Hook):
     def saved_as_best(self, runner: Runner) -> list[BestCheckpoint]:
         """Return the best value and its file for each metric of `save_best`."""
         folder = self.checkpoint_folder(runner)
+        # The loop may add or take back an entry meanwhile, so each list is read once.
+        tops = [(best.monitor, best.kept[:1]) for best in list(self.best.values())]
         return [
-            BestCheckpoint(best.monitor, best.top[0], folder / best.top[1])
-            if best.kept
-            else BestCheckpoint(best.monitor, None, None)
-            for best in self.best.values()
+            BestCheckpoint(monitor, top[0][0], folder / top[0][1]) if top else BestCheckpoint(monitor, None, None)
+            for monitor, top in tops
         ]
 
     def state_dict(self) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class CheckpointHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Validate the options, resolve the default interval, and remove leftovers of a killed run."""
-        if self.save_on_exception and runner.strategy.shards:
+        if self.save_on_exception and runner.strategy.checkpoints.are_sharded:
             raise ConfigError(
                 f"CheckpointHook: save_on_exception cannot be used with the strategy '{runner.strategy.name}': after a "
                 "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
@@ -267,7 +267,7 @@ class CheckpointHook(Hook):
         """Refuse to save only trained parameters if no process has whole tensors. Report it if all are trained."""
         if self.params != "trainable":
             return
-        if runner.strategy.shards:
+        if runner.strategy.checkpoints.are_sharded:
             raise ConfigError(
                 f"CheckpointHook: params: trainable cannot be used with the strategy '{runner.strategy.name}': every "
                 "process has only a part of each tensor, so the frozen rest cannot be compared; use params: all"

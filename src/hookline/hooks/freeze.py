@@ -10,6 +10,7 @@ from hookline.common.checks import check_int
 from hookline.common.escape import escaped
 from hookline.common.modes import HOLDERS
 from hookline.common.patterns import matching, no_match
+from hookline.common.torch_private import norm_class
 from hookline.errors import ConfigError
 from hookline.plan.milestones import Counted, Milestone
 from hookline.runner.hook import Hook
@@ -317,10 +318,8 @@ def _trains(parameter: Tensor) -> bool:
 
 def _norms_with_statistics(model: nn.Module) -> dict[str, nn.Module]:
     """Return the modules that keep running statistics, by name."""
-    from torch.nn.modules.batchnorm import _NormBase
-
-    named = model.named_modules(remove_duplicate=False)
-    return {name: norm for name, norm in named if isinstance(norm, _NormBase) and norm.running_mean is not None}
+    named, norms = model.named_modules(remove_duplicate=False), norm_class()
+    return {name: norm for name, norm in named if isinstance(norm, norms) and norm.running_mean is not None}
 
 
 def _bare_norms(model: nn.Module, patterns: list[str]) -> list[nn.Module]:

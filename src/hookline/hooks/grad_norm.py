@@ -76,11 +76,13 @@ class GradNormHook(Hook):
         for name, members in {TOTAL: parameters, **group_by_module(runner.model, parameters, self.depth)}.items():
             gradients = [parameter.grad.detach() for parameter in members if parameter.grad is not None]
             if gradients:
-                hub.update_scalar(f"{prefix}grad_norm/{name}", runner.strategy.norm(gradients, self.norm_type))
+                hub.update_scalar(
+                    f"{prefix}grad_norm/{name}", runner.strategy.gradients.norm(gradients, self.norm_type)
+                )
             if self.weights:
                 hub.update_scalar(
                     f"{prefix}weight_norm/{name}",
-                    runner.strategy.norm([member.detach() for member in members], self.norm_type),
+                    runner.strategy.gradients.norm([member.detach() for member in members], self.norm_type),
                 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError
 from hookline.runner.hook import Hook
@@ -50,8 +50,7 @@ class ParamSchedulerHook(Hook):
     """
 
     priority = "LOW"
-    #: A run with schedulers and without such a hook is reported.
-    steps_schedulers: ClassVar[bool] = True
+    steps_schedulers = True
 
     def __init__(self) -> None:
         self._at: defaultdict[str | None, list[tuple[Optim, Scheduled]]] = defaultdict(list)

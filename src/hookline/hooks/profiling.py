@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 from torch import profiler
 
 from hookline.common.files import regular, replacing
+from hookline.common.torch_private import is_profiling
 from hookline.errors import HookError
 
 #: The prefix of an iteration's label. torch's own tools know it: a table has one row for all of them.
@@ -154,7 +154,7 @@ def refuse_another(thoroughly: bool = True) -> None:
     torch only knows whether a profiler records. One that is in the `wait` or `warmup` phase of its schedule is found by
     searching all objects of the process. This takes a moment, and is only done if `thoroughly` is set.
     """
-    if _active or torch._C._autograd._profiler_enabled() or (thoroughly and any(map(_is_active, gc.get_objects()))):
+    if _active or is_profiling() or (thoroughly and any(map(_is_active, gc.get_objects()))):
         raise HookError(
             "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; stop "
             "the other one first, or remove this hook"

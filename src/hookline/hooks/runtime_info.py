@@ -20,15 +20,15 @@ class RuntimeInfoHook(Hook):
     These are the scalars:
 
     - `train/lr`, and `train/lr_1` for further parameter groups, or `train/lr_<name>` for a group with a name
-    - `train/<name>`, for every single number that the step returns; in means, the last batch of a pass counts by its
-      samples, as it does in the gradient
+    - `train/<name>`, for every single number that the step returns; in means, a batch counts by its weight, as it does
+      in the gradient
     - `train/grad_norm`, the norm of the gradients before an optim clips them
     - `val/<name>` and `test/<name>`, for every metric
 
     These are the facts: `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are not
     single numbers.
 
-    Cost: one entry in the hub per number. Tensors on a GPU are not read, except for a last batch with fewer samples.
+    Cost: one entry in the hub per number. Tensors on a GPU are not read, except for a batch with an unusual weight.
 
     Example:
         from hookline.testing import toy_runner

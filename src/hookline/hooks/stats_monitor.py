@@ -123,7 +123,7 @@ class StatsMonitorHook(Hook):
         self._samples.clear()
         self._unwritten = None
         if self.batch_size is None:
-            from hookline.data.batches import batch_size  # it imports torch, and `hookline hooks` must not
+            from hookline.data.weights import batch_size  # it imports torch, and `hookline hooks` must not
 
             self._size_of = batch_size
         self._restart(runner)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from hookline.common import launched
 from hookline.common.ports import find_free_port
 from hookline.errors import DistributedError
 from hookline.launching.failures import FINAL, KILLED, STOPPED, Failure, first_of, signal_name
+from hookline.launching.rendezvous import SILENT, BoundedRendezvous, within
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
 from hookline.strategies import stacks
 
@@ -63,6 +65,8 @@ class Agent(LocalElasticAgent):
         #: The failures of the current attempt, by local rank.
         self.failures: dict[int, Failure] = {}
         self.signals = Signals(self._send, options.grace)
+        self.rendezvous = BoundedRendezvous(spec.rdzv_handler, lambda: bool(self.signals.first))
+        spec.rdzv_handler = self.rendezvous
         self._began = self._starting = False
         self._looked = 0.0
 
@@ -93,7 +97,7 @@ class Agent(LocalElasticAgent):
         assert group.store is not None
         keys = [f"hookline/began/{rank}" for rank in range(group.group_world_size)]
         group.store.set(keys[group.group_rank], str(int(self._began)))
-        return b"1" in group.store.multi_get(keys)
+        return b"1" in within(SILENT, partial(group.store.multi_get, keys))
 
     # -- watching
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from hookline.common import launched
@@ -42,6 +42,7 @@ def _run(command: Sequence[str], options: Options, say: Callable[[str], None], f
     from torch.distributed.elastic.rendezvous import RendezvousError
 
     from hookline.launching.agent import Agent, Files
+    from hookline.launching.rendezvous import SilentError
 
     files = Files(folder)
     files.variables = {
@@ -60,7 +61,11 @@ def _run(command: Sequence[str], options: Options, say: Callable[[str], None], f
             with agent.signals.forwarded():
                 agent.run()
         finally:
-            _leave(spec, for_good=not agent.signals.first)  # after a signal, this machine may come back
+            with suppress(SilentError):
+                agent.rendezvous.leave(for_good=not agent.signals.first)  # after a signal, this machine may come back
+    except SilentError as error:
+        host, port = options.address
+        raise DistributedError(f"{error}\n  check the machine and the network at {host}:{port}") from error
     except (RendezvousError, DistError) as error:
         host, port = options.address
         why = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
@@ -69,20 +74,6 @@ def _run(command: Sequence[str], options: Options, say: Callable[[str], None], f
             "  start the command on all of them, and check that they can reach this port"
         ) from error
     return first_of(agent.failures.values()).exit_code if agent.failures else 0
-
-
-def _leave(spec: WorkerSpec, for_good: bool) -> None:
-    """Leave the rendezvous, for good or until the command is run again.
-
-    Either way, torch's thread that reports this machine as alive ends first: if Python exits while the thread is in
-    C++ code, the launcher aborts (exit code 134).
-    """
-    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
-
-    if for_good:
-        spec.rdzv_handler.shutdown()
-    elif isinstance(spec.rdzv_handler, DynamicRendezvousHandler):
-        spec.rdzv_handler._stop_heartbeats()
 
 
 def _specification(command: Sequence[str], options: Options) -> WorkerSpec:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from hookline.common.checks import check_int
 from hookline.errors import ConfigError
-from hookline.launching.group import Group
 
 T = TypeVar("T")
 
@@ -43,6 +42,8 @@ def launch(function: Callable[..., T], *args: Any, nproc: int = 2, **kwargs: Any
             raise ConfigError(
                 f"hookline.launch has no parameter '{name}', and neither has the function; did you mean 'nproc'?"
             )
+    from hookline.launching.group import Group
+
     call, method = (function, args, kwargs), start_method()
     refuse(call, method)
     return Group(nproc).run(multiprocessing.get_context(method), call)

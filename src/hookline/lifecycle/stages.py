@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from hookline.common import forks
+from hookline.common import forks, worker_errors
 from hookline.common.files import write_text
 from hookline.errors import DataError, blame, described
 from hookline.lifecycle import places
@@ -41,17 +41,16 @@ class Stages:
                 plan.after_run()
             except BaseException as error:
                 forks.end_if_copy(host, error)
-                if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
-                    # When a worker dies, torch raises this error at an arbitrary place.
-                    blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
-                first, error = error, host.strategy.explain(places.explain_exit(host, error))
-                try:
-                    plan.on_exception(error)
-                except Exception as another:
-                    blame(error, f"a hook failed at on_exception: {described(another)}")
-                if error is first:
-                    raise
-                raise error from first
+                with worker_errors.put_off():  # torch may notice only now that a worker has died
+                    here = _explain_death(error)
+                    explained = host.strategy.explain(places.explain_exit(host, here))
+                    try:
+                        plan.on_exception(explained)
+                    except Exception as another:
+                        blame(explained, f"a hook failed at on_exception: {described(another)}")
+                    if explained is error:
+                        raise
+                    raise explained from (None if explained is here else here)
 
     def before_training(self) -> None:
         """Run the checks that are possible before the first step."""
@@ -99,3 +98,16 @@ def _tell(host: Host, name: str, call: Callable[[Any], None] | None, run: Any) -
             call(run)
     except Exception as error:
         host.terminal.say(f"warning: {name}: {type(error).__name__}: {error}", "yellow")
+
+
+def _explain_death(error: BaseException) -> BaseException:
+    """Return an error about a worker that died, in place of what torch raises then, often at an arbitrary place."""
+    death = worker_errors.death_behind(error)
+    if not death:
+        return error
+    found = DataError(
+        f"a worker process of a loader died: {death.rstrip('.')}; if it was killed, memory may have run out"
+    )
+    for note in getattr(error, "__notes__", []) if worker_errors.was_reading(error) else ():
+        blame(found, note)
+    return found

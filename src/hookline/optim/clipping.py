@@ -44,7 +44,7 @@ class Clip:
         import torch
 
         parameters = list(parameters)
-        total = strategy.gradient_norm(parameters, self.norm_type)
+        total = strategy.gradients.norm_of(parameters, self.norm_type)
         if self.norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.norm, total)
         elif self.value is not None:

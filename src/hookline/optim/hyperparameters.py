@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.checks import check_number, is_finite
+from hookline.optim.nesting import walk
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -47,17 +48,16 @@ def out_of_limits(groups: list[dict[str, Any]]) -> list[str]:
 
 def check_scheduler(scheduler: LRScheduler) -> None:
     """Refuse a NaN, infinite or negative number in a scheduler of torch. Others may count as they like."""
-    for inner in getattr(scheduler, "_schedulers", ()):
-        check_scheduler(inner)
-    for name, value in vars(scheduler).items() if _is_torch(scheduler) else ():
-        if name.startswith("_") or name in OWN:
-            continue
-        for number in _numbers(value):
-            label = f"{type(scheduler).__name__}: {name}"
-            if name in DIVISORS:
-                check_number(label, number, above=0)
-            else:
-                check_number(label, number, least=0)
+    for each in [each for _, each in walk(scheduler) if _is_torch(each)]:
+        for name, value in vars(each).items():
+            if name.startswith("_") or name in OWN:
+                continue
+            for number in _numbers(value):
+                label = f"{type(each).__name__}: {name}"
+                if name in DIVISORS:
+                    check_number(label, number, above=0)
+                else:
+                    check_number(label, number, least=0)
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

@@ -26,6 +26,7 @@ from hookline.optim.hyperparameters import check_optimizer
 from hookline.optim.refusals import explain_backward, refuse_closure, refuse_other_optimizer
 from hookline.optim.scheduled import Scheduled, When, takes_metrics
 from hookline.optim.warmup import Warmup
+from hookline.optim.weights import BatchWeights, WindowWeights
 from hookline.plan.plan import Plan
 from hookline.plan.scopes import NOTHING
 from hookline.strategies import Single, Strategy
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-#: The weight of a batch with the usual number of samples.
-EVEN = (1.0, 1.0)
 ZERO_GRAD = Optimizer.zero_grad
 
 
@@ -114,10 +113,6 @@ class Optim:
         self.stepping = False
         self.scaler_skipped = False
         self._window = accumulate
-        #: The samples of the current batch, compared with a usual one: in this process, and in all of them.
-        self._weight = EVEN
-        #: The micro-batches in the open window, with the last one counted by its samples.
-        self._mass = 0.0
         self._skip = False
         #: True if the open window has gradients that are not synced over processes yet.
         self._unsynced = False
@@ -126,6 +121,7 @@ class Optim:
         #: True if there are other optims. Their backward passes may leave gradients in the parameters of this one.
         self._several = False
         self._strategy: Strategy = Single()
+        self.weights = WindowWeights(self._strategy)
         self._wrapped: nn.Module | None = None
         self._agree_on_skip: Callable[[], None] = lambda: None
         #: The outputs of a loss that a loop of others computes the gradients of, and the scope that it is in.
@@ -156,6 +152,7 @@ class Optim:
         strategy: Strategy | None = None,
         wrapped: nn.Module | None = None,
         agree_on_skip: Callable[[], None] = lambda: None,
+        weights: BatchWeights | None = None,
     ) -> None:
         """Connect this optim to a run.
 
@@ -169,6 +166,7 @@ class Optim:
             strategy: Syncs gradients over processes, and computes their norm.
             wrapped: The model as the step calls it.
             agree_on_skip: Skips the batch in all processes if one of them skips it.
+            weights: The weights of the batches; without them, all count the same.
         """
         self.plan = plan
         self._agree_on_skip = agree_on_skip
@@ -176,13 +174,14 @@ class Optim:
         self._several = several
         self._strategy = strategy if strategy is not None else Single()
         self._wrapped = wrapped
+        self.weights.strategy = self._strategy
+        self.weights.source = weights if weights is not None else BatchWeights()
         if precision == "fp16" and self.scaler is None:
             self.scaler = self._strategy.new_scaler(device)
         warmup = next((one.scheduler for one in self.schedulers if isinstance(one.scheduler, Warmup)), None)
         for scheduled in self.schedulers:
             scheduled.warmup = warmup
             if scheduled.when is None:
-                scheduled.by_default = True
                 at_val = isinstance(scheduled.scheduler, ReduceLROnPlateau) or takes_metrics(scheduled.scheduler)
                 scheduled.when = "val" if at_val else getattr(scheduled.scheduler, "default_when", None) or unit
 
@@ -211,7 +210,7 @@ class Optim:
         plan = self.plan
         if (self._several or self.keep_gradients) and self.micro == 0:
             zero_gradients(self._optimizer)
-        plain = self.accumulate == 1 and self.scaler is None and self.clip is None and self._weight is EVEN
+        plain = self.accumulate == 1 and self.scaler is None and self.clip is None and not self.weights.differ
         if plain and plan.update_is_silent and not (self.micro or self._skip):  # no hooks: as fast as a bare loop
             optimizer = self._optimizer
             try:
@@ -246,11 +245,13 @@ class Optim:
             if "before_backward" in plan.agrees_at:
                 self._agree_on_skip()
             if self._skip:
+                self.weights.forget()
                 return False
             loss = outputs["loss"]
             try:
-                if self._weight is not EVEN:
-                    loss = self._weighed(loss, share)
+                if share > 1 or self.weights.differ:
+                    factor = self.weights.factor(share, is_first=not self.micro)
+                    loss = loss if factor == 1.0 else loss * factor
                 scaled = loss if share == 1 else loss / share
                 with self._syncing(share):
                     (scaled if self.scaler is None else self.scaler.scale(scaled)).backward(**options)
@@ -262,44 +263,40 @@ class Optim:
             if "after_backward" in plan.agrees_at:
                 self._agree_on_skip()
         self.micro += 1
-        self._mass += 1.0 if share == 1 else self._weight[1]
+        self.weights.add()
         if self._skip:
             self._drop_window()
             return False
         return True
 
-    def weigh(self, own: float, whole: float) -> None:
-        """Weigh the current batch by its samples, relative to a usual batch: in this process, and in all of them.
+    def weigh(self, weight: float) -> None:
+        """Set the weight of the batch of the next `update`, for a step that knows it better: its tokens, for example.
 
-        The gradient of a window is the mean over all of its samples.
+        A window is the weighted mean of its batches, over all processes. Call this before every `update`, in all of
+        them, or never.
         """
-        self._weight = EVEN if own == whole and (whole == 1.0 or self.accumulate == 1) else (own, whole)
-
-    def _weighed(self, loss: Tensor, share: int) -> Tensor:
-        """Return the loss, weighed by its samples. A window of one batch only depends on the share of this process."""
-        own, whole = self._weight
-        return loss * (own / whole if share == 1 else own)
+        self.weights.say(weight)
 
     def _syncing(self, share: int) -> AbstractContextManager[Any]:
         """Return the context of a backward pass. Processes sync their gradients only in the last one of a window."""
         if share == 1 or self._wrapped is None:
             return NOTHING
-        if self._strategy.syncs_in_forward:
+        if self._strategy.gradients.sync_in_forward:
             self._unsynced = self._forward_unsynced
             return NOTHING
         self._unsynced = self.micro + 1 < share
-        return self._strategy.syncing_gradients(self._wrapped, sync=not self._unsynced)
+        return self._strategy.gradients.syncing(self._wrapped, sync=not self._unsynced)
 
     def _sync_early(self) -> None:
         """Sync the gradients of a window that is not full."""
         if self._unsynced and self._wrapped is not None:
-            self._strategy.sync_gradients(self._wrapped)
+            self._strategy.gradients.sync(self._wrapped)
             self._unsynced = False
 
     def _zero_window(self) -> None:
         """Drop all gradients of the open window."""
         if self._unsynced and self._wrapped is not None:
-            self._strategy.drop_gradients(self._wrapped)
+            self._strategy.gradients.drop(self._wrapped)
             self._unsynced = False
         self.optimizer.zero_grad()
 
@@ -311,13 +308,15 @@ class Optim:
         if window == 1:
             return NOTHING
         self._forward_unsynced = self.micro + 1 < window
-        return self._strategy.syncing_gradients(self._wrapped, sync=not self._forward_unsynced)
+        return self._strategy.gradients.syncing(self._wrapped, sync=not self._forward_unsynced)
 
     def reset(self) -> None:
         """Discard an unfinished window and its gradients."""
         self._skip, self.updating, self.stepping, self._taken = False, False, False, None
         self._zero_window()
-        self.micro, self._mass, self._weight = 0, 0.0, EVEN
+        self.micro = 0
+        self.weights.clear()
+        self.weights.forget()
 
     def drop_stale_gradients(self) -> None:
         """Drop all gradients if no window is open. Kept gradients are zeroed by the next `update`."""
@@ -337,14 +336,14 @@ class Optim:
         return {
             "micro": self.micro,
             "window": self._window,
-            "mass": self._mass,
+            **self.weights.state_dict(),
             "gradients": [parameter.grad for parameter in self.parameters()],
         }
 
     def reopen_window(self, state: Mapping[str, Any]) -> None:
         """Restore an open window from `open_window`."""
         self.micro, self._window = state["micro"], state["window"]
-        self._mass = state["mass"]
+        self.weights.load_state_dict(state)
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
             parameter.grad = None if gradient is None else part_like(gradient, parameter).to(parameter.device)
 
@@ -366,13 +365,14 @@ class Optim:
     def _step(self) -> None:
         optimizer = self._optimizer
         try:
-            self._make_step(1.0 if self._mass == self._window else self._window / self._mass)
+            self._make_step(self.weights.correction(self._window))
         except TypeError:
             refuse_closure(optimizer, f"the optimizer ({type(optimizer).__name__})")
             raise
         if not self.keep_gradients:
             zero_gradients(optimizer)
-        self.micro, self._mass = 0, 0.0
+        self.micro = 0
+        self.weights.clear()
 
     def _make_step(self, factor: float, **options: Any) -> None:
         """Multiply the gradients by a factor, and step the optimizer, with its points. The gradients are not zeroed."""
@@ -488,7 +488,8 @@ class Optim:
 
     def _drop_window(self) -> None:
         self._zero_window()
-        self.micro, self._mass = 0, 0.0
+        self.micro = 0
+        self.weights.clear()
 
     def _rescale(self, factor: float) -> None:
         """Correct the gradients of a partial window: each loss was divided by the expected size of the window."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookline.optim.scheduled import Scheduled, When
+    from hookline.optim.weights import BatchWeights
     from hookline.plan.plan import Plan
     from hookline.strategies import Strategy
 
@@ -49,7 +50,9 @@ class Optims(dict[str, Optim], Windows):
         raise ConfigError(f"optim must be an Optim, a torch optimizer, or a dict of them, not {given!r}")
 
     def __missing__(self, name: str) -> Optim:
-        raise HooklineError(f"unknown optim '{name}'; {did_you_mean(name, self)}")
+        if SOLE in self:
+            raise HooklineError(f"unknown optim {name!r}: this run has one optim, without a name; use runner.optim")
+        raise HooklineError(f"unknown optim {name!r}; {did_you_mean(str(name), self)}")
 
     # -- looking
 
@@ -109,10 +112,11 @@ class Optims(dict[str, Optim], Windows):
         strategy: Strategy,
         wrapped: nn.Module,
         agree_on_skip: Callable[[], None],
+        weights: BatchWeights,
     ) -> None:
         """Connect all optims to a run; see `Optim.attach`."""
         for optim in self.values():
-            optim.attach(plan, precision, device, unit, left, len(self) > 1, strategy, wrapped, agree_on_skip)
+            optim.attach(plan, precision, device, unit, left, len(self) > 1, strategy, wrapped, agree_on_skip, weights)
 
     def start_schedules(self, loop: Length) -> None:
         """Find out the lengths that are `auto`, and apply warmups to the rates of the first step.
@@ -155,11 +159,6 @@ class Optims(dict[str, Optim], Windows):
         for optim in self.values():
             if optim.updates or not own_step:
                 optim.drop_stale_gradients()
-
-    def weigh(self, own: float = 1.0, whole: float = 1.0) -> None:
-        """Weigh the current batch by its samples; see `Optim.weigh`."""
-        for optim in self.values():
-            optim.weigh(own, whole)
 
     def flush(self) -> None:
         """End all open windows now."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, SequentialLR
 
+from hookline.common.torch_private import INNER_MILESTONES
 from hookline.errors import ConfigError, HooklineError
 from hookline.optim import retiming
+from hookline.optim.nesting import inside, walk
 from hookline.run.hints import Hints
 
 if TYPE_CHECKING:
@@ -32,17 +34,16 @@ def refuse_other_optimizer(scheduler: LRScheduler, optimizer: Optimizer, who: st
 
     A wrapper that has the parameter groups of the optimizer counts as the optimizer.
     """
-    for inner in getattr(scheduler, "_schedulers", ()):
-        refuse_other_optimizer(inner, optimizer, who)
-    other = getattr(scheduler, "optimizer", optimizer)
-    groups = getattr(other, "param_groups", None)
-    if other is optimizer or groups is None or any(a is b for a in groups for b in optimizer.param_groups):
-        return
-    kind = type(scheduler).__name__
-    raise ConfigError(
-        f"{kind} was created with another optimizer ({type(other).__name__}), so it would never change the rate of "
-        f"{who}. Create it with the optimizer of its Optim: Optim(optimizer, schedulers=[{kind}(optimizer, ...)])"
-    )
+    for _, each in reversed(list(walk(scheduler))):  # an inner one is named before the outer one
+        other = getattr(each, "optimizer", optimizer)
+        groups = getattr(other, "param_groups", None)
+        if other is optimizer or groups is None or any(a is b for a in groups for b in optimizer.param_groups):
+            continue
+        kind = type(each).__name__
+        raise ConfigError(
+            f"{kind} was created with another optimizer ({type(other).__name__}), so it would never change the rate of "
+            f"{who}. Create it with the optimizer of its Optim: Optim(optimizer, schedulers=[{kind}(optimizer, ...)])"
+        )
 
 
 def cycle_ends(scheduler: LRScheduler, to_come: int) -> Iterator[tuple[Any, int]]:
@@ -55,14 +56,14 @@ def cycle_ends(scheduler: LRScheduler, to_come: int) -> Iterator[tuple[Any, int]
     elif isinstance(scheduler, OneCycleLR):
         yield scheduler, retiming.reached_after(scheduler, to_come)
     elif isinstance(scheduler, SequentialLR):
-        reached, milestones = scheduler.last_epoch + to_come, scheduler._milestones
+        reached, milestones = scheduler.last_epoch + to_come, getattr(scheduler, INNER_MILESTONES)
         ends = [*milestones, reached + 1]
-        for inner, begin, end in zip(scheduler._schedulers, [0, *milestones], ends, strict=True):
+        for inner, begin, end in zip(inside(scheduler), [0, *milestones], ends, strict=True):
             if reached >= begin:  # its first step is its step 0
                 last = min(reached, end - 1) - begin
                 yield from cycle_ends(inner, last - getattr(inner, "last_epoch", 0))
     else:
-        for inner in getattr(scheduler, "_schedulers", ()):
+        for inner in inside(scheduler):
             yield from cycle_ends(inner, to_come)
 
 

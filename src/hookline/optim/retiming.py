@@ -14,13 +14,15 @@ begin where the schedule is then.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from hookline.common.checks import is_finite
+from hookline.common.torch_private import CLOSED_FORM
+from hookline.optim.nesting import walk
 
 #: The attribute of a scheduler with the four numbers, and their names.
 ATTRIBUTE = "retiming"
@@ -50,7 +52,7 @@ class Retimed(LRScheduler):
 
 def can_be_stretched(scheduler: LRScheduler) -> bool:
     """Return whether the rates of a scheduler are a function of its step, so that there is a curve to stretch."""
-    return hasattr(scheduler, "stretch") or _is_direct(scheduler) or hasattr(scheduler, "_get_closed_form_lr")
+    return hasattr(scheduler, "stretch") or _is_direct(scheduler) or hasattr(scheduler, CLOSED_FORM)
 
 
 def stretch(scheduler: LRScheduler, until: float, end: int) -> None:
@@ -88,7 +90,7 @@ def rates_at(scheduler: LRScheduler, position: float) -> list[float]:
     own, scheduler.last_epoch = scheduler.last_epoch, cast("int", position)
     try:
         if not _is_direct(scheduler):
-            return cast("list[float]", scheduler._get_closed_form_lr())  # type: ignore[attr-defined]  # torch's name
+            return cast("list[float]", getattr(scheduler, CLOSED_FORM)())
         kind = _kind_of(scheduler)
         return cast("list[float]", kind.get_lr(scheduler))
     finally:
@@ -97,45 +99,32 @@ def rates_at(scheduler: LRScheduler, position: float) -> list[float]:
 
 def restore(scheduler: LRScheduler) -> None:
     """Give a scheduler, and its nested schedulers, the class that belongs to its state."""
-    for each in all_of(scheduler):
+    for _, each in walk(scheduler):
         if ATTRIBUTE in vars(each) and not isinstance(each, Retimed):
             each.__class__ = _retimed(type(each))  # type: ignore[arg-type]  # a class can be hashed
 
 
-def all_of(scheduler: LRScheduler) -> Iterator[LRScheduler]:
-    """Yield a scheduler, and the schedulers that it consists of."""
-    yield scheduler
-    for inner in getattr(scheduler, "_schedulers", ()):
-        yield from all_of(inner)
-
-
 def find(scheduler: LRScheduler, parameter: str) -> tuple[LRScheduler, str]:
     """Return the scheduler that has a parameter, and its name there: `schedulers.1.T_max` is one of the second."""
-    name = parameter
-    while name.startswith("schedulers."):
-        _, index, name = name.split(".", 2)
-        scheduler = scheduler._schedulers[int(index)]  # type: ignore[attr-defined]  # SequentialLR, ChainedScheduler
-    return scheduler, name
+    name = parameter.rpartition(".")[2]
+    return dict(walk(scheduler))[parameter.removesuffix(name)], name
 
 
 def saved_parameter(state: Any, parameter: str) -> Any:
     """Return a parameter in the saved state of a scheduler, or of a nested one: `schedulers.1.T_max`."""
-    *path, name = parameter.split(".")
-    for index in path[1::2]:
-        inner = state.get("_schedulers") if isinstance(state, Mapping) else None
-        state = inner[int(index)] if isinstance(inner, list) and int(index) < len(inner) else None
-    return state.get(name) if isinstance(state, Mapping) else None
+    name = parameter.rpartition(".")[2]
+    own = dict(walk(state)).get(parameter.removesuffix(name))
+    return own.get(name) if isinstance(own, Mapping) else None
 
 
-def malformed(scheduler: LRScheduler, state: Any) -> bool:
+def malformed(state: Any) -> bool:
     """Return whether the saved state of a scheduler, or of a nested one, has numbers here that no one saves."""
-    if not isinstance(state, dict):
-        return False
-    numbers, inner = state.get(ATTRIBUTE), state.get("_schedulers")
-    if numbers is None:
-        own = getattr(scheduler, "_schedulers", ())
-        return isinstance(inner, list) and any(map(malformed, own, inner))
-    return not (
+    states = [each for _, each in walk(state) if isinstance(each, dict)]
+    return not all(map(_is_retiming, [each[ATTRIBUTE] for each in states if each.get(ATTRIBUTE) is not None]))
+
+
+def _is_retiming(numbers: Any) -> bool:
+    return (
         isinstance(numbers, dict)
         and set(numbers) == set(NUMBERS)
         and all(is_finite(value) and 0 <= value < 1 << 53 for value in numbers.values())

@@ -30,8 +30,6 @@ class Scheduled:
     #: nested scheduler has the name `schedulers.1.T_max`.
     auto: dict[str, int] = field(default_factory=dict)
     stepped: bool = False
-    #: True if nobody said when it steps, so that it follows the unit of the training loop.
-    by_default: bool = False
     #: The warmup of the same optim.
     warmup: Warmup | None = None
 

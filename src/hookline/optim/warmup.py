@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from hookline.errors import ConfigError
 from hookline.optim.hyperparameters import set_rate
 from hookline.optim.lengths import check_share, steps_of
+from hookline.optim.nesting import inside, walk
 from hookline.optim.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -123,13 +124,11 @@ class Warmup(LRScheduler):
 
 def refuse_inside(scheduler: LRScheduler) -> None:
     """Refuse a Warmup, or a length that is not known yet, inside a scheduler that consists of others."""
-    who = type(scheduler).__name__
-    for inner in getattr(scheduler, "_schedulers", ()):
+    for outer, inner in [(type(each).__name__, inner) for _, each in walk(scheduler) for inner in inside(each)]:
         if isinstance(inner, Warmup):
             raise ConfigError(
-                f"a Warmup cannot be inside {who}, which sets the rate itself; put it next to it: "
-                f"Optim(optimizer, schedulers=[{who}(...), Warmup(...)])"
+                f"a Warmup cannot be inside {outer}, which sets the rate itself; put it next to it: "
+                f"Optim(optimizer, schedulers=[{outer}(...), Warmup(...)])"
             )
         if isinstance(inner, Schedule) and not inner.length:
-            raise ConfigError(f"{type(inner).__name__} inside {who} needs a number as its length, not 'auto'")
-        refuse_inside(inner)
+            raise ConfigError(f"{type(inner).__name__} inside {outer} needs a number as its length, not 'auto'")

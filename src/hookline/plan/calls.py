@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import linecache
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +22,9 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.common import forks
-from hookline.common.memory import resident
-from hookline.errors import blame
+from hookline.errors import HookError, blame
 from hookline.plan.costs import Cost, Measuring
-from hookline.plan.matching import ENDS_EPOCH, counter_source
+from hookline.plan.matching import ENDS_EPOCH, counter_source, returns_something
 from hookline.plan.scopes import NOTHING
 from hookline.plan.sources import source_of
 
@@ -69,11 +69,7 @@ class Call:
 
     def is_timed(self, measuring: Measuring) -> bool:
         """Return whether its calls are timed in this mode."""
-        return measuring in ("all", "memory") or (measuring == "rare" and not self.is_frequent)
-
-    def is_sized(self, measuring: Measuring) -> bool:
-        """Return whether the memory is read around its calls in this mode. That takes longer than reading the clock."""
-        return measuring == "memory" or (measuring != "none" and self.point.counts in (None, "epoch", "validation"))
+        return measuring == "all" or (measuring == "rare" and not self.is_frequent)
 
     @property
     def where(self) -> str:
@@ -191,7 +187,7 @@ def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none", ledger
         for number, call in group:
             source = [f"{f'with hl_calls[{number}].shield(): ' * call.is_shielded}hl_method{number}({call.passed})"]
             if ledger is not None and call.is_timed(measuring):
-                source = _timed_source(source, number, call.is_sized(measuring), traced)
+                source = _timed_source(source, number, traced)
             body += [f"hl_n = {number}"] * (number > 0)
             body += [f"if {call.due}:", *_indented(source)] if call.due else source
         lines += _indented(_guarded(body, [call for _, call in group], state), 2)
@@ -201,12 +197,35 @@ def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none", ledger
     lines += [" else:", *[f"  hl_ledger.trace.add_point({point.name!r}, hl_entered)"] * traced, "  return"]
     lines += [f" hl_compile_point(hl_calls[hl_n:], {measuring!r}, hl_ledger)({arguments})"]
     names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
+    for number, call in enumerate(calls):
+        if returns_something(call.method):
+            names[f"hl_method{number}"] = _checked_once(call, names, f"hl_method{number}")
     names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_clock": time.perf_counter}
-    names |= {"hl_compile_point": compile_point, "hl_ledger": ledger, "hl_resident": resident, "hl_next_due": next_due}
+    names |= {"hl_compile_point": compile_point, "hl_ledger": ledger, "hl_next_due": next_due}
     names |= state
     exec(compile_text("\n".join(lines) + "\n", point.name), names)
     compiled: PointCall = names[point.name]
     return compiled
+
+
+def _checked_once(call: Call, names: dict[str, Any], name: str) -> Callable[..., Any]:
+    """Return the method of a call for its first time: it refuses a result whose body nobody would run.
+
+    It then puts the method itself in its place, so that later calls cost nothing more.
+    """
+
+    def first(*arguments: Any, **named: Any) -> None:
+        result = call.method(*arguments, **named)
+        if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            if not inspect.isasyncgen(result):
+                result.close()
+            raise HookError(
+                f"{call.who}.{call.point.name} ({call.where}) returned a {type(result).__name__}, whose body nobody "
+                "runs; write a plain method, or name a method with a yield around_<scope>"
+            )
+        names[name] = call.method
+
+    return first
 
 
 def _indented(lines: Iterable[str], by: int = 1) -> list[str]:
@@ -248,14 +267,12 @@ def next_due(count: int, intervals: tuple[int, ...]) -> int:
     return min(count - count % interval + interval for interval in intervals)
 
 
-def _timed_source(body: list[str], number: int, sized: bool, traced: bool) -> list[str]:
-    """Return the lines of a call that is timed, and around which the memory is read if it is `sized`."""
+def _timed_source(body: list[str], number: int, traced: bool) -> list[str]:
+    """Return the lines of a call that is timed."""
     cost = f"hl_calls[{number}].cost"
-    before = ["hl_size = hl_resident()"] * sized
-    after = [f"{cost}.grow(hl_resident() - hl_size)"] * sized
-    after += [f"hl_ledger.trace.add_call(hl_calls[{number}], hl_began)"] * traced
+    after = [f"hl_ledger.trace.add_call(hl_calls[{number}], hl_began)"] * traced
     begin = "hl_outer, hl_ledger.inside, hl_began = hl_ledger.inside, 0.0, hl_clock()"
-    return [*before, begin, *body, f"hl_ledger.end({cost}, hl_outer, hl_began)", *after]
+    return [begin, *body, f"hl_ledger.end({cost}, hl_outer, hl_began)", *after]
 
 
 @lru_cache(maxsize=100)  # for many hooks, compiling takes long, and the text is often the same in all modes

@@ -37,8 +37,6 @@ class HookCost:
     #: The tensors that the hook holds, besides the tensors of the model and the optimizers.
     held: Held
     budget: float | None = None
-    #: The factor by which the hook runs less often than usual, because it was over its budget.
-    throttled: int = 1
 
     @property
     def total(self) -> Total:
@@ -55,12 +53,10 @@ class HookCost:
             "share": self.share,
             "points": {point: total.to_dict() for point, total in self.points.items() if total.calls},
             "memory": {
-                "resident": self.total.grown,
                 "tensors": round(self.held.tensors),
                 "device": round(self.held.device) if has_device else None,
             },
             "budget": self.budget,
-            "throttled": self.throttled,
         }
 
 
@@ -152,8 +148,8 @@ class CostReport:
 
 
 def remark_on(hook: HookCost) -> str:
-    """Return what is special about a hook: throttled, over its budget, or holding much memory."""
-    texts = [f"throttled: runs 1/{hook.throttled} as often"] * (hook.throttled > 1)
+    """Return what is special about a hook: over its budget, or holding much memory."""
+    texts = []
     if hook.budget is not None and hook.share > hook.budget:
         texts.append(f"over its budget of {hook.budget * 100:.4g}%")
     if hook.held.tensors >= 2**20:
@@ -190,8 +186,7 @@ def report_costs(plan: Plan, ledger: Ledger) -> CostReport:
                 points,
                 share_of(sum(total.seconds for total in points.values()), seconds),
                 search.look_into(entry.hook) if entry is not None else Held(),
-                entry.budget.share if entry is not None and entry.budget is not None else None,
-                entry.throttled if entry is not None else 1,
+                entry.budget if entry is not None else None,
             )
         )
     return CostReport(

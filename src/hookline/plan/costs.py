@@ -1,4 +1,4 @@
-"""The cost of one thing that a run does again and again: calls, seconds, and the growth of memory."""
+"""The cost of one thing that a run does again and again: calls and seconds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PERIOD, FIRST = 31, 1
 #: A call that took this many times as long as the others is unusual.
 FAR = 4.0
 
-# The calls that are timed: none, those that happen now and then, or all; `memory` also reads the memory around them.
-Measuring = Literal["none", "rare", "all", "memory"]
+# The calls that are timed: none, those that happen now and then, or all.
+Measuring = Literal["none", "rare", "all"]
 
 
 @dataclass(eq=False, slots=True)
@@ -24,17 +24,13 @@ class Cost:
     calls: int = 0
     seconds: float = 0.0
     longest: float = 0.0
-    #: The calls around which memory was read, the bytes by which it grew in them, and the most of one call.
-    sized: int = 0
-    grown: int = 0
-    grown_most: int = 0
     #: Estimates for the time before the current measuring began.
     calls_before: float = 0.0
     seconds_before: float = 0.0
 
     def reset(self) -> None:
         """Forget everything, at the beginning of a session."""
-        self.calls = self.sized = self.grown = self.grown_most = 0
+        self.calls = 0
         self.seconds = self.longest = self.calls_before = self.seconds_before = 0.0
 
     def add(self, seconds: float) -> None:
@@ -43,12 +39,6 @@ class Cost:
         self.seconds += seconds
         if seconds > self.longest:
             self.longest = seconds
-
-    def grow(self, size: int) -> None:
-        """Add the growth of memory in one call."""
-        self.sized += 1
-        self.grown += size
-        self.grown_most = max(self.grown_most, size)
 
     def settle(self, scale: float) -> None:
         """Turn the measurements so far into an estimate, before measuring in another way."""
@@ -62,11 +52,8 @@ class Cost:
         `stretch` multiplies the estimate for the time before. It is 1 if something was measured since.
         """
         calls = self.calls_before * stretch + self.calls * scale
-        grown: float = self.grown
-        if self.sized > 1:  # the largest growth may have happened once, as with a buffer; the others are typical
-            grown = self.grown_most + (self.grown - self.grown_most) / (self.sized - 1) * max(calls - 1, 1)
         seconds = self.seconds_before * stretch + self._seconds_of(self.calls * scale)
-        return Total(round(calls), seconds, self.longest, round(grown), self.calls)
+        return Total(round(calls), seconds, self.longest, self.calls)
 
     def _seconds_of(self, calls: float) -> float:
         """Return the seconds of this many calls, estimated from the measured ones.
@@ -88,8 +75,6 @@ class Total:
     calls: int = 0
     seconds: float = 0.0
     longest: float = 0.0
-    #: The bytes by which the process grew in the calls.
-    grown: int = 0
     #: How many of the calls were measured.
     measured: int = 0
 
@@ -98,7 +83,6 @@ class Total:
             self.calls + other.calls,
             self.seconds + other.seconds,
             max(self.longest, other.longest),
-            self.grown + other.grown,
             self.measured + other.measured,
         )
 

@@ -17,7 +17,6 @@ from hookline.plan.registry import HOOKS
 
 if TYPE_CHECKING:
     from hookline.common.monitor import BestCheckpoint
-    from hookline.plan.budgets import Budget
     from hookline.plan.points import Point
 
 
@@ -47,9 +46,8 @@ class Entry:
     alone: bool = False
     #: The parameters that the hook was built with; None if the user built it.
     given: Mapping[str, Any] | None = None
-    budget: Budget | None = None
-    #: The factor by which the hook runs less often than usual, because it was over its budget.
-    throttled: int = 1
+    #: The share of the training time that the hook may take.
+    budget: float | None = None
     #: Its calls at points that nobody declared, by the point and its arguments.
     undeclared_calls: dict[tuple[str, ...], Call] = field(default_factory=dict)
 

@@ -73,10 +73,6 @@ class Every:
         self.n = number
         self.by_epoch = match is not None
 
-    def doubled(self) -> Every:
-        """Return a frequency that is half as high."""
-        return Every(f"{2 * self.n}ep" if self.by_epoch else 2 * self.n)
-
     def __str__(self) -> str:
         return f"every {self.n} epochs" if self.by_epoch else f"every {self.n}"
 
@@ -100,16 +96,6 @@ def not_a_point(method: F) -> F:
     """Mark a helper whose name only looks like a point, so that it is not refused as a misspelled one."""
     method.__hookline_helper__ = True  # type: ignore[attr-defined]  # a mark on the function, read by the plan
     return method
-
-
-#: The attributes that hookline looks up in a hook, besides its points. A misspelled one is refused at registration.
-LOOKED_UP = (
-    *("priority", "runs_after", "runs_before", "role", "on_error", "ranks", "draws_random_numbers", "log_copies"),
-    *("budget", "budget_action"),
-    *("how_often", "must_reach", "idle_points", "watched_metrics", "know_metrics", "checkpoint_folder"),
-    *("saved_as_best", "when_closed"),
-    *("state_dict", "load_state_dict"),
-)
 
 
 class Progress(Protocol):
@@ -147,10 +133,8 @@ class BaseHook(Generic[HostT]):
     draws_random_numbers: ClassVar[bool] = True
     #: The reaction to a failure of this hook: end the run, or, for an observer, continue without it.
     on_error: Literal["raise", "disable"] = "raise"
-    #: The share of the training time that this hook may take, such as `5%` or 0.05, and the reaction if it takes more:
-    #: a warning, or, for an observer, a warning and a larger interval (`throttle`).
+    #: The share of the training time that this hook may take, such as `5%` or 0.05. More is reported.
     budget: ClassVar[str | float | None] = None
-    budget_action: ClassVar[Literal["warn", "throttle"] | None] = None
     #: The processes that this hook runs in, if there are several: all of them, or only the main one. A hook of the main
     #: process cannot exchange anything with the others.
     ranks: Literal["all", "main"] = "all"
@@ -159,6 +143,8 @@ class BaseHook(Generic[HostT]):
     exchanges: ClassVar[bool] = False
     #: True if every process saves and restores its own state of this hook. By default, all restore the main one's.
     state_per_rank: ClassVar[bool] = False
+    #: True if it steps the schedulers of the optims. A run with schedulers and without such a hook is reported.
+    steps_schedulers: ClassVar[bool] = False
 
     _host: Callable[[], Any] | None = None
 
@@ -177,6 +163,13 @@ class BaseHook(Generic[HostT]):
             state = "is not registered with a runner yet" if self._host is None else "has outlived its runner"
             raise HookError(f"{type(self).__name__} {state}, so it has no self.runner")
         return host  # type: ignore[no-any-return]  # a weak reference to whatever host it was bound to
+
+    @runner.setter
+    def runner(self, value: object) -> None:
+        raise HookError(
+            f"{type(self).__name__}: self.runner and self.trainer cannot be set: hookline sets both when the hook is "
+            "registered; remove the line, or use another name"
+        )
 
     trainer = runner
 
@@ -277,3 +270,12 @@ class BaseHook(Generic[HostT]):
     def get_triggered_stages(self) -> list[str]:
         """Return the points that this hook has methods for, in the order of the loop."""
         return [name for name in POINTS if callable(getattr(self, name, None))]
+
+
+#: The attributes that hookline looks up in a hook, besides its points. A misspelled one is refused at registration.
+#: Static methods and properties are only for the hook itself.
+LOOKED_UP = tuple(
+    name
+    for name, value in vars(BaseHook).items()
+    if not name.startswith("_") and not isinstance(value, (staticmethod, property))
+)

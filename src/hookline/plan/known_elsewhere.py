@@ -88,6 +88,16 @@ POINTS_ELSEWHERE: dict[str, tuple[str, str]] = {
     "on_predict_batch_begin": (KERAS, "runner.predict() calls no points"),
 }
 
+#: Arguments of other libraries: name -> the argument here.
+ARGUMENTS_ELSEWHERE: dict[str, str] = {
+    "batch": "data_batch",
+    "data": "data_batch",
+    "inputs": "data_batch",
+    "batch_index": "batch_idx",
+    "step": "batch_idx",
+    "logs": "metrics",
+}
+
 #: Callbacks and loggers of other libraries: name -> what to use here.
 HOOKS_ELSEWHERE: dict[str, str] = {
     "ModelCheckpoint": "CheckpointHook is a default hook; set it with default_hooks: {checkpoint: {...}}",

@@ -37,8 +37,6 @@ PARTS = ("data", "forward", "backward", "optimizer", "saving", "validation")
 #: The parts that are the bodies of scopes. They are measured in one of 31 iterations.
 PART_OF_SCOPE = {"around_forward": "forward", "around_backward": "backward", "around_optimizer_step": "optimizer"}
 
-#: The memory around calls is read in the first measured iterations, and then in one of this many.
-SIZED_FIRST, SIZED = 4, 8
 #: The seconds between two looks at budgets and memory, and the most samples of memory that are kept.
 LOOK, SAMPLES = 1.0, 240
 #: The costs of this many hooks that were removed are kept by name, and the costs of all others together.
@@ -93,7 +91,7 @@ class Ledger:
         self._worked = 0.0
         #: The seconds of waiting for data before the current iteration.
         self._waited = 0.0
-        self._calibration = (0.0, 0.0)
+        self._seconds_per_span = 0.0
         #: The costs of hooks that were removed, by name and point.
         self._former: dict[str, dict[str, Total]] = {}
         self.budgets = Budgets(self._plan)
@@ -110,21 +108,18 @@ class Ledger:
         self.traced = None if self.trace is None else self.trace.path
         for call in self._plan.all_calls():
             call.cost.reset()
-        self._calibration = self._calibrate()
+        self._seconds_per_span = self._calibrate()
         self._position, self.is_open = position, True
         self._plan.measure("rare")
 
-    def _calibrate(self) -> tuple[float, float]:
-        """Return the seconds that measuring adds to a call, and the seconds to read the size of the process."""
+    def _calibrate(self) -> float:
+        """Return the seconds that measuring adds to a call."""
         began = self._clock()
         for _ in range(100):
             self.end(Cost(), 0.0, self._clock())
-        measured = self._clock()
-        for _ in range(20):
-            resident()
-        found = (measured - began) / 100, (self._clock() - measured) / 20
+        seconds = (self._clock() - began) / 100
         self.inside, self._spans = 0.0, 0
-        return found
+        return seconds
 
     def begin_steps(self) -> None:
         """Begin to measure iterations. In a resumed run, the position is now the checkpoint's."""
@@ -179,8 +174,7 @@ class Ledger:
             self.next_turn = done - 1 + PERIOD
             self._look()
         else:
-            sized = self._sampled < SIZED_FIRST or self._sampled % SIZED == 0
-            plan.measure("memory" if sized else "all")
+            plan.measure("all")
             self.next_turn = done + 1
         self._worked = worked + self._clock() - began
 
@@ -209,7 +203,6 @@ class Ledger:
     @contextmanager
     def timed(self, call: Call, passage: Passage, last: bool) -> Iterator[None]:
         """Measure a `with` block that enters a generator, or, at `last`, leaves it. Both together are one call."""
-        size = resident() if passage.sized else 0
         outer, self.inside, began = self.inside, 0.0, self._clock()
         try:
             with call.shield():
@@ -218,13 +211,10 @@ class Ledger:
             part = Cost()
             self.end(part, outer, began)
             passage.seconds += part.seconds
-            passage.grown += resident() - size if passage.sized else 0
             if self.trace is not None:
                 self.trace.add_call(call, began)
             if last:
                 call.cost.add(passage.seconds)
-                if passage.sized:
-                    call.cost.grow(passage.grown)
 
     def begin_scope(self) -> tuple[float, float]:
         """Begin to measure the body of a scope in a measured iteration, and return the arguments for `end_scope`."""
@@ -347,9 +337,7 @@ class Ledger:
 
     def overhead(self) -> float:
         """Return an estimate of the seconds that the ledger itself took."""
-        sized = sum(call.cost.sized for call in self._plan.all_calls())
-        per_span, per_reading = self._calibration
-        return self._worked + self._spans * per_span + 2 * sized * per_reading
+        return self._worked + self._spans * self._seconds_per_span
 
     def retire(self, entry: Entry) -> None:
         """Keep the costs of a hook that is removed during training."""
@@ -359,10 +347,6 @@ class Ledger:
             points = self._former.setdefault(entry.name if known else FORMER, {})
             for call in entry.all_calls():
                 points[call.point.name] = points.get(call.point.name, Total()) + self.total_of(call)
-
-    def settle_call(self, call: Call) -> None:
-        """Turn the measurements of a call into an estimate, because from now on it is always measured."""
-        call.cost.settle(self._scales[0] if call.is_frequent else 1.0)
 
     def _settle(self) -> None:
         """Turn the estimates so far into exact costs: every iteration was measured until now."""

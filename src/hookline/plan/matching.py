@@ -6,13 +6,16 @@ fit its point is refused here. `hookline.plan.methods` finds the methods.
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HookError, did_you_mean, nearest
+from hookline.plan.known_elsewhere import ARGUMENTS_ELSEWHERE
 from hookline.plan.sources import source_of
 
 if TYPE_CHECKING:
@@ -95,8 +98,7 @@ def _passed_source(point: Point, method: Callable[..., Any], place: Place, undec
         elif parameter.kind is inspect.Parameter.VAR_POSITIONAL or _keeps_default(parameter, given, named):
             continue
         elif parameter.name not in given:
-            hint = did_you_mean(parameter.name, given) if given else "its only argument is the runner"
-            raise HookError(f"{place}: {point} has no argument '{parameter.name}'; {hint}")
+            raise HookError(f"{place}: {point} has no argument '{parameter.name}'; {_hint(parameter.name, given)}")
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise HookError(
                 f"{place}: '{parameter.name}' is positional-only, so it cannot be passed by name; move it after the '/'"
@@ -104,6 +106,14 @@ def _passed_source(point: Point, method: Callable[..., Any], place: Place, undec
         else:
             passed.append(f"{parameter.name}={given[parameter.name]}")
     return passed
+
+
+def _hint(name: str, given: Mapping[str, str]) -> str:
+    """Return the end of the message about an argument that the point does not provide."""
+    meant = ARGUMENTS_ELSEWHERE.get(name)
+    if meant in given:
+        return f"did you mean '{meant}'?"
+    return did_you_mean(name, given) if given else "its only argument is the runner"
 
 
 def _keeps_default(parameter: inspect.Parameter, given: Mapping[str, str], named: list[str]) -> bool:
@@ -121,6 +131,25 @@ def never_runs(method: Callable[..., Any]) -> bool:
     function = function_of(method)
     kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     return any(is_kind(function) for is_kind in kinds)
+
+
+def returns_something(method: Callable[..., Any]) -> bool:
+    """Return whether a method may return anything but None, as far as its bytecode shows."""
+    code = getattr(method, "__code__", None)
+    return not isinstance(code, CodeType) or _returns_something(code)
+
+
+@lru_cache(maxsize=10_000)
+def _returns_something(code: CodeType) -> bool:
+    before = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return True
+        is_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+        if instruction.opname == "RETURN_VALUE" and not is_none:
+            return True
+        before = instruction
+    return False
 
 
 def function_of(method: Callable[..., Any]) -> Any:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean
-from hookline.plan.budgets import Budget, budget_of
+from hookline.plan.budgets import budget_of
 from hookline.plan.calls import Call, PointCall, compile_point
 from hookline.plan.entry import Entry, check_declarations, is_custom, priority_of, raises, tolerates
 from hookline.plan.hook import Every
 from hookline.plan.ledger import PART_OF_SCOPE, Ledger
-from hookline.plan.matching import due_source, match
+from hookline.plan.matching import match
 from hookline.plan.methods import read_hook
 from hookline.plan.order import Order
 from hookline.plan.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
@@ -73,7 +73,7 @@ class Plan:
         table: Mapping[str, Point] = POINTS,
         scopes: Mapping[str, Point] = SCOPES,
         open: bool = False,
-        budget: Budget | None = None,
+        budget: float | None = None,
     ) -> None:
         """Create a plan for a host.
 
@@ -140,12 +140,11 @@ class Plan:
         unused: Collection[str] = (),
         ranks: str | None = None,
         budget: Any = None,
-        budget_action: Any = None,
     ) -> None:
         """Register a hook. Its methods and its place in the order are checked.
 
         `unused` names methods to ignore, because they do nothing in this hook: some base classes have a method for
-        every point. `ranks`, `budget` and `budget_action` replace the values of the hook.
+        every point. `ranks` and `budget` replace the values of the hook.
         """
         name = escaped(type(hook).__name__)
         check_declarations(hook, name)
@@ -162,8 +161,7 @@ class Plan:
         if where not in ("all", "main"):
             raise HookError(f"{name}: ranks must be 'all' or 'main', not {where!r}")
         entry.alone = where == "main"
-        single = getattr(getattr(self.host, "strategy", None), "acts_alone", True)
-        entry.budget = budget_of(hook, name, budget, budget_action, self._budget, alone=single)
+        entry.budget = budget_of(hook, name, budget, self._budget)
         found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open, unused)
         for point, method, every in found:
             passed, due = match(point, method, name, every)
@@ -211,16 +209,6 @@ class Plan:
         self._order = self._order.without(removed)
         self._forget()
 
-    def throttle(self, entry: Entry, worst: Call) -> None:
-        """Let a hook run half as often at all points that count the same as the one that takes the most time."""
-        for index, call in enumerate(entry.calls):
-            if call.point.counts == worst.point.counts and call.point.counts is not None:
-                self.ledger.settle_call(call)
-                every = Every(2) if call.every is None else call.every.doubled()
-                entry.calls[index] = replace(call, every=every, due=due_source(call.point, every, call.who))
-        entry.throttled *= 2
-        self._forget()
-
     def skip_idle_points(self, hook: Any = None) -> None:
         """Ask every hook for its idle points in the run that starts now, and skip them.
 
@@ -244,7 +232,7 @@ class Plan:
     @property
     def is_sampling(self) -> bool:
         """Return whether this is a measured iteration."""
-        return self.measuring in ("all", "memory")
+        return self.measuring == "all"
 
     def _use_compiled(self) -> None:
         """Make every point and scope an attribute, compiled for what is measured now."""

@@ -41,10 +41,7 @@ class MeasuredScope(tuple[Any, ...]):
 class Passage:
     """The cost of one generator in one passage through a scope: of entering it and of leaving it."""
 
-    #: True if the memory is read as well.
-    sized: bool
     seconds: float = 0.0
-    grown: int = 0
 
 
 class Surrounding(NamedTuple):
@@ -53,7 +50,6 @@ class Surrounding(NamedTuple):
     enter: Callable[..., Any]
     call: Call
     timed: bool
-    sized: bool
     #: True if it is entered and left without a context, because it is neither measured nor shielded.
     plain: bool
 
@@ -85,8 +81,8 @@ class Around:
 
     def __enter__(self) -> None:
         try:
-            for enter, call, timed, sized, plain in self.calls:  # `call` is read from the frame: `call_of_frame`
-                passage = Passage(sized) if timed else None
+            for enter, call, timed, plain in self.calls:  # `call` is read from the frame: `call_of_frame`
+                passage = Passage() if timed else None
                 try:
                     generator = enter(*self.arguments)
                     if generator is None:  # not due: every=
@@ -166,7 +162,7 @@ def compile_scope(calls: tuple[Call, ...], measuring: Measuring = "none") -> tup
     """Return the generators around a scope, in plan order."""
     return tuple(
         Surrounding(
-            *(compile_enter(call), call, call.is_timed(measuring), call.is_sized(measuring)),
+            *(compile_enter(call), call, call.is_timed(measuring)),
             plain=not call.is_timed(measuring) and not call.is_shielded,
         )
         for call in calls

@@ -84,12 +84,14 @@ class MessageHub:
     def update_scalars(self, values: Mapping[str, float | Tensor], prefix: str = "") -> None:
         """Record several numbers at once."""
         for name, value in values.items():
-            self.update_scalar(prefix + name, value)
+            self.update_scalar(f"{prefix}{name}" if prefix else name, value)
 
     def history(self, name: str) -> History:
         """Return the history to record a name in; create it if needed. It stays the same object while the hub lives."""
         history = self._scalars.get(name)
         if history is None:
+            if not isinstance(name, str):
+                raise HooklineError(f"the name of a number must be a text, not {name!r}")
             history = self._scalars[name] = History()
             history.keep(self._kept)
         return history
@@ -103,7 +105,7 @@ class MessageHub:
     def get_scalar(self, name: str) -> History:
         """Return the history of a name; refuse an unknown name and suggest the nearest one."""
         if not len(self._scalars.get(name, ())):
-            raise HooklineError(f"nothing is recorded as '{escaped(name)}'; {did_you_mean(name, self._scalars)}")
+            raise HooklineError(f"nothing is recorded as '{escaped(name)}'; {did_you_mean(str(name), self._scalars)}")
         return self._scalars[name]
 
     def known(self, name: str, window: int | None = None) -> list[float]:

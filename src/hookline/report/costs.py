@@ -37,7 +37,7 @@ def read_costs(folder: Path) -> dict[str, Any] | None:
 def _hook(found: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: str(found.get(name, "")) for name in ("name", "role")},
-        **{name: _number(found.get(name)) for name in ("priority", "seconds", "share", "throttled")},
+        **{name: _number(found.get(name)) for name in ("priority", "seconds", "share")},
         "budget": found.get("budget") if isinstance(found.get("budget"), (str, int)) else _number(found.get("budget")),
         "points": _numbers_by_name(found.get("points")),
         "memory": _numbers(found.get("memory")),

@@ -15,6 +15,7 @@ from torch import Tensor
 from hookline.common.escape import escaped
 from hookline.errors import ConfigError
 from hookline.optim import retiming
+from hookline.optim.nesting import walk
 from hookline.optim.schedules import after_end
 from hookline.resume.compare import Difference, auto_of, changed_lengths, changed_schedule, keeps_length, show
 
@@ -195,7 +196,7 @@ class Originals:
                 for groups in [optim.optimizer.param_groups]
             },
             {
-                name: [[dict(vars(each)) for each in retiming.all_of(own.scheduler)] for own in optim.schedulers]
+                name: [[dict(vars(each)) for _, each in walk(own.scheduler)] for own in optim.schedulers]
                 for name, optim in runner.optims.items()
             },
         )
@@ -255,7 +256,7 @@ def _use_rates(optim: Optim, own: list[dict[str, Any]]) -> None:
             if key in mine and key in group:
                 group[key] = mine[key]
     for scheduled in optim.schedulers:
-        for each in retiming.all_of(scheduled.scheduler):
+        for _, each in walk(scheduled.scheduler):
             # The rest belongs to groups that hooks have added: the config has no rates for them.
             rest = len(factors)
             if hasattr(each, "base_lrs"):
@@ -281,7 +282,7 @@ def _use_parameters(
     scheduled: Scheduled, changed: Mapping[str, tuple[Any, Any]], now: Mapping[str, Any], before: list[dict[str, Any]]
 ) -> None:
     """Give a schedule those parameters of the config that differ, and stretch its curve to a new length."""
-    originals = dict(zip(map(id, retiming.all_of(scheduled.scheduler)), before, strict=True))
+    originals = {id(each): values for (_, each), values in zip(walk(scheduled.scheduler), before, strict=True)}
     lengths = changed_lengths(changed, now)
     for key in changed:
         if key not in lengths and key != "when":

@@ -85,7 +85,7 @@ class Contract:
 
     def read_weights(self, path: Path) -> dict[str, Any]:
         """Read the file of `load_from`. A subclass may support other formats, but none that can run code."""
-        return self._host.strategy.read_checkpoint(path, sealed=False)
+        return self._host.strategy.checkpoints.read(path, sealed=False)
 
     def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
         """Load only the weights of a checkpoint."""

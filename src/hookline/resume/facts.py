@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hookline.common.checks import is_finite
+from hookline.common.checks import is_count, is_finite
+from hookline.common.environment import FromEnvironment
+from hookline.optim.nesting import walk
 from hookline.plan.hook import BaseHook
 from hookline.state.contents import CustomPart
 
@@ -78,15 +80,16 @@ def schedule_of(scheduled: Scheduled) -> dict[str, Any]:
     }
 
 
-def _values_of(scheduler: LRScheduler, prefix: str = "") -> dict[str, Any]:
+def _values_of(scheduler: LRScheduler) -> dict[str, Any]:
+    return {f"{prefix}{name}": value for prefix, each in walk(scheduler) for name, value in _own_values(each).items()}
+
+
+def _own_values(scheduler: LRScheduler) -> dict[str, Any]:
     own = {name: value for name, value in vars(scheduler).items() if not name.startswith("_") and name not in COUNTED}
     # hookline's own schedules know what the user wrote: `warmup=0.05` is a number of steps in their attributes.
     given = vars(scheduler).get("asked", {})
     own |= given if isinstance(given, Mapping) else {"steps": given}
-    found = {f"{prefix}{name}": value for name, value in plain(own).items()}
-    for index, inner in enumerate(getattr(scheduler, "_schedulers", ())):
-        found |= _values_of(inner, f"{prefix}schedulers.{index}.")
-    return found
+    return plain(own)
 
 
 def parameters_of(entry: Entry) -> dict[str, Any]:
@@ -118,8 +121,8 @@ def malformed(asked: Mapping[str, Any]) -> list[str]:
     return [f"['{name}']" for name, fits in FITS.items() if name in asked and not fits(asked[name])]
 
 
-def _is_count(value: Any) -> bool:
-    return value is None or (type(value) is int and 0 < value < 1 << 63)
+def _is_length(value: Any) -> bool:
+    return value is None or is_count(value, least=1)
 
 
 def _by_optim(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -134,7 +137,7 @@ def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _is_schedule(value: Any) -> bool:
-    lengths = _by_optim(lambda each: _is_count(each) and each is not None)
+    lengths = _by_optim(lambda each: is_count(each, least=1))
     return (
         isinstance(value, dict)
         and all(lengths(value.get(name, {})) for name in ("auto", "decided_for"))
@@ -149,7 +152,7 @@ def _is_dict(value: Any) -> bool:
 
 #: The checks of `malformed`, by fact.
 FITS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("max_epochs", "max_iters", "samples"), _is_count),
+    **dict.fromkeys(("max_epochs", "max_iters", "samples"), _is_length),
     "lr": _by_optim(_list_of(is_finite)),
     "options": _by_optim(_list_of(_is_dict)),
     "clip": _by_optim(lambda value: value is None or isinstance(value, str)),
@@ -185,6 +188,8 @@ def _simplified(value: Any, depth: int = DEPTH) -> Any:
         return value.item()
     if isinstance(value, float):
         return float(value)
+    if isinstance(value, FromEnvironment):
+        return value.reference
     if depth == 0 or not isinstance(value, (list, tuple, Mapping)) or len(value) > ITEMS:
         return value
     if isinstance(value, Mapping):

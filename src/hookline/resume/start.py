@@ -107,7 +107,7 @@ class Start:
                     "load_from without resume"
                 )
             # With `resume=True`, it was verified just now.
-            checkpoint = host.strategy.read_checkpoint(path, sealed=True, verified=choices.resume is True)
+            checkpoint = host.strategy.checkpoints.read(path, sealed=True, verified=choices.resume is True)
             if kind == "resume":
                 _refuse_half_step(path, checkpoint)
             return Source(path, checkpoint, kind)
@@ -132,7 +132,7 @@ class Start:
         host = self._host
         if source is not None and source.kind == "load_from":
             self._load(source)
-        leaves_out = not host.strategy.shards and any(entry.saves_only_trained for entry in host.plan)
+        leaves_out = not host.strategy.checkpoints.are_sharded and any(entry.saves_only_trained for entry in host.plan)
         if is_new and host.running == "train" and leaves_out:
             if source is not None and source.kind == "resume":
                 self._load_base()
@@ -154,7 +154,7 @@ class Start:
     def _complete(self, source: Source) -> None:
         """Add the frozen rest of the model, which is not in the checkpoint, after its hashes were compared."""
         host = self._host
-        if host.strategy.shards:
+        if host.strategy.checkpoints.are_sharded:
             raise StorageError(
                 f"{source.path} has only the trained parameters (params: trainable), which the strategy "
                 f"'{host.strategy.name}' cannot complete; make it a whole one first: hookline export FILE --base BASE "

@@ -22,6 +22,8 @@ class Position:
     #: validation after it validates first when it resumes.
     validations: int = 0
     validated_at: int = -1
+    #: The weight of the first batch of the run, which other batches are compared with; 0 before it.
+    usual_weight: float = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters as plain data."""
@@ -68,6 +70,16 @@ class Span:
         return position.epoch - self._start[0], position.iter - self._start[1]
 
 
+class CurrentWeight:
+    """The weight of the current batch, relative to a usual one."""
+
+    __slots__ = ("relative",)
+
+    def __init__(self, relative: float | None = None) -> None:
+        #: None for a usual batch.
+        self.relative = relative
+
+
 class Current:
     """The current batch, and what ends with it."""
 
@@ -84,5 +96,4 @@ class Current:
         self.ends_epoch = False
         #: True if an accumulation window has to end with the batch.
         self.ends_window = False
-        #: The samples of the batch relative to a usual one; None if every process has a usual one.
-        self.weight: float | None = None
+        self.weight = CurrentWeight()

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from hookline.common import forks
+from hookline.common.escape import hidden
 from hookline.common.files import owned, regular
 from hookline.common.numbers import is_finite
 
@@ -212,6 +213,7 @@ def last_session(events: list[Event]) -> list[Event]:
 def _bounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _bounded(entry) for key, entry in value.items()}
+    value = hidden(value) if isinstance(value, str) else value
     return value[: LONGEST - 1] + "…" if isinstance(value, str) and len(value) > LONGEST else value
 
 

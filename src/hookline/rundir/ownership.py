@@ -11,11 +11,12 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hookline.common import forks
 from hookline.common.files import (
     PARTIAL,
     create_folder,
@@ -44,8 +45,7 @@ _held: set[Path] = set()
 _directories: dict[Path, int] = {}
 # Where the folders were when they were locked.
 _places: dict[Path, Path] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_held.clear)  # a forked process holds none of the locks
+forks.call_in_children(_held.clear)  # a forked process holds none of the locks
 
 
 def claim(folder: Path) -> None:
@@ -134,6 +134,37 @@ def place_before(folder: Path) -> Path | None:
     if folder.is_absolute() or at is None or not is_lost(folder):
         return None
     return at if is_at(at, _directories[folder]) else None
+
+
+def find_lost(folders: Iterable[Path]) -> list[Path]:
+    """Return the folders that were deleted since they were locked. Refuse those that another run uses now.
+
+    A relative folder is also refused after the working directory has changed.
+    """
+    folders = list(folders)
+    for folder in folders:
+        if place := place_before(folder):
+            raise StorageError(
+                f"the working directory was changed during the run, so {folder} no longer means {place}: nothing was "
+                "saved after that; do not call os.chdir, or give work_dir as an absolute path"
+            )
+    lost = [folder for folder in folders if is_lost(folder)]
+    if taken := [str(folder) for folder in lost if (folder / LOCK).exists()]:
+        raise StorageError(
+            f"{', '.join(taken)} was deleted or moved during the run, and another run uses it now, so nothing was "
+            "saved after that"
+        )
+    return lost
+
+
+def lost_error(folders: Iterable[Path], saved: Iterable[Path]) -> StorageError:
+    """Return the error about deleted folders. `saved` are the checkpoints that were written after that."""
+    written = ", ".join(map(str, saved))
+    after = f"saved {written} after that; continue with resume=True, or hookline train --resume"
+    return StorageError(
+        f"{', '.join(map(str, folders))} was deleted or moved during the run, with everything in it; "
+        + (after if written else "nothing was saved after that")
+    )
 
 
 def _lock(descriptor: int, folder: Path) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from hookline.checkpoint import folders
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import damage, read_note
+from hookline.common.environment import shown
 from hookline.common.files import real_path, regular
 from hookline.common.monitor import monitor
 from hookline.errors import MOST_NAMES, ConfigError, HooklineError, StorageError, did_you_mean
@@ -101,7 +102,7 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Return the resolved config as plain data."""
+        """Return the resolved config as plain data. Environment variables stay references: `${oc.env:NAME}`."""
         from hookline.common.yaml_file import read
 
         if not self.has_config:
@@ -110,7 +111,8 @@ class Run:
                 "Runner(config=...)"
             )
         self._text(CONFIG, 0)  # a file that cannot be opened is an error of the storage, not of the config
-        return read(self.path / CONFIG)
+        data: dict[str, Any] = shown(read(self.path / CONFIG))
+        return data
 
     @cached_property
     def metrics(self) -> Metrics:

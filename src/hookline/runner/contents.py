@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hookline.checks import optimizers
-from hookline.data.sources import as_resumable
+from hookline.data.batches import DataAtStart
 from hookline.engine.numerics import check_losses
 from hookline.resume import facts
 from hookline.state import snapshot
@@ -55,7 +55,9 @@ class RunContents(Contents):
 
     def facts(self) -> dict[str, Any]:
         """Return the `meta` of a checkpoint."""
-        run, position = self._run, self._run.position
+        run, position, data = self._run, self._run.position, self._run.data
+        if data is None and run.has_training:
+            data = DataAtStart(run.train_loop.dataloader, run.train_loop.length)
         return {
             **run.more_facts(),
             **snapshot.environment(),
@@ -67,17 +69,12 @@ class RunContents(Contents):
             "device": run.device.type,
             "precision": run.precision,
             "accumulate": [optim.accumulate for optim in run.optims.values()],
-            "batches": run.train_loop.length if run.has_training else None,
-            "batch_size": self._samples_of_all(),
+            "batches": data.batches if data is not None else None,
+            "batch_size": data.batch_size if data is not None else None,
             "hooks": [entry.name for entry in run.plan],
             "optims": {name: optim.kinds for name, optim in run.optims.items()},
             "asked": self._asked_by_now(),
         }
-
-    def _samples_of_all(self) -> int | None:
-        """Return the number of samples of a full training batch in all processes together; None if it is unknown."""
-        loader = as_resumable(self._run.train_loop.dataloader) if self._run.has_training else None
-        return None if loader is None else loader.samples_of_all
 
     def note_what_is_asked(self) -> None:
         """Remember the settings of this run, and what hooks may change later in the model and the optimizers.

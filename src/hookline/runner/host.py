@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hookline.checks.before_training import refuse_empty_loaders
+from hookline.checks.before_training import check_loaders
 from hookline.engine.run import Run
 from hookline.errors import ConfigError
 from hookline.lifecycle.session import session
@@ -22,6 +24,8 @@ class RunnerHost(Run):
     #: The Runner, which hooks see. A dialect narrows the type.
     runner: Any
     start: Start
+    #: Returns the context of the rules about imports, if a config has built the run.
+    import_rules: Callable[[], AbstractContextManager[None]] = nullcontext
     stages: RunStages
     #: The words of messages. A dialect may replace them.
     hints_class: ClassVar[type[Hints]] = Hints
@@ -44,8 +48,8 @@ class RunnerHost(Run):
         evaluations = {f"val {name}".strip(): each for name, each in self.val_loops.items()}
         if self.trial_batch and self.strict_start:
             evaluations |= {f"test {name}".strip(): each for name, each in self.test_loops.items()}
-        refuse_empty_loaders({"train": loop, **evaluations})
-        with self.acceleration.threads_set(), session(self, "train", self.start, self.stages):
+        check_loaders({"train": loop, **evaluations})
+        with self.import_rules(), self.acceleration.threads_set(), session(self, "train", self.start, self.stages):
             self.report_finished()
             self.run_training()
 
@@ -59,8 +63,8 @@ class RunnerHost(Run):
                 else f"the section '{stage}' of the config"
             )
             raise ConfigError(f"this run has no {stage} loop; add one: {added}")
-        refuse_empty_loaders({f"{stage} {name}".strip(): loop for name, loop in loops_of_stage.items()})
-        with self.acceleration.threads_set(), session(self, stage, self.start, self.stages):
+        check_loaders({f"{stage} {name}".strip(): loop for name, loop in loops_of_stage.items()})
+        with self.import_rules(), self.acceleration.threads_set(), session(self, stage, self.start, self.stages):
             return self.evaluation.run(stage)
 
     def report_finished(self) -> None:

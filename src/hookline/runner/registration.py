@@ -28,23 +28,16 @@ def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hoo
         register(plan, hook)
 
 
-def register(
-    plan: Plan,
-    given: Any,
-    priority: Any = None,
-    on_error: Any = None,
-    budget: Any = None,
-    budget_action: Any = None,
-) -> None:
+def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None, budget: Any = None) -> None:
     """Register a hook given as an object, a name, or a dict with `type`. The dict is not changed."""
     if isinstance(given, BaseHook):
-        plan.add(given, priority, on_error, budget=budget, budget_action=budget_action)
+        plan.add(given, priority, on_error, budget=budget)
         return
     factory, parameters, who = _described(HOOKS, given)
     placed = parameters.pop("priority", None)
     tolerance = parameters.pop("on_error", None)
     ranks = parameters.pop("ranks", None)
-    given_budget, given_action = parameters.pop("budget", None), parameters.pop("budget_action", None)
+    given_budget = parameters.pop("budget", None)
     hook = construct(factory, parameters, who)
     if not isinstance(hook, BaseHook):
         raise HookError(
@@ -59,7 +52,6 @@ def register(
         where,
         ranks=ranks,
         budget=given_budget if budget is None else budget,
-        budget_action=given_action if budget_action is None else budget_action,
     )
     # A config passes a function that knows the parameters, so that errors name their position.
     plan.entry_of(hook).given = getattr(factory, "parameters", parameters)

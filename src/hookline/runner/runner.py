@@ -26,42 +26,30 @@ from hookline.common.modes import in_mode
 from hookline.common.precision import precision_of
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
-from hookline.engine.acceleration import Acceleration
 from hookline.engine.compute import Compute
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.numerics import check_recorded_loss
 from hookline.engine.steps import call_model
 from hookline.errors import ConfigError, HookError
-from hookline.plan.budgets import BudgetAction, budget_of_observers
-from hookline.plan.cost_report import CostReport, report_costs
+from hookline.plan.budgets import parse_budget
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import Plan
 from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
-from hookline.resume import report as resuming
-from hookline.resume.start import Start
 from hookline.run.keep import Choices, parse_keep, refuse_without_resume
 from hookline.run.position import Current, Position
 from hookline.run.requests import Requests
-from hookline.rundir.archive import RESERVED
 from hookline.runner import registration
-from hookline.runner.contents import RunContents
-from hookline.runner.host import RunnerHost
 from hookline.runner.requesting import Requesting
-from hookline.runner.stages import RunStages
-from hookline.runner.summary import Summary, summarize
-from hookline.screen.notebook import hide_result
-from hookline.screen.terminal import Terminal
-from hookline.state.contents import CustomPart
-from hookline.state.loading import Loading
-from hookline.state.saving import Saving
 from hookline.strategies import Strategy, pick
-from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
+    from hookline.plan.cost_report import CostReport
     from hookline.plan.costs import Cost
     from hookline.resume.report import Resumption
     from hookline.runner.hook import Hook
+    from hookline.runner.host import RunnerHost
+    from hookline.runner.summary import Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -101,16 +89,14 @@ class Runner(Requesting):
         points: Custom points: name -> names of their arguments.
         budget: The share of the training time that each observer may take, such as `5%` or 0.05. A hook may have its
             own.
-        budget_action: What happens if an observer takes more: `warn`, or `throttle`, which also makes it run less
-            often.
         config: The config to record for the run.
         quiet: Show nothing on the screen; run.log is still written.
     """
 
     #: True if hooks may have methods for points that nobody declared; see `Plan`.
     open_points: ClassVar[bool] = False
-    #: The class of the object that runs it. A dialect may replace it.
-    _host_class: ClassVar[type[RunnerHost]] = RunnerHost
+    #: The class of the object that runs it, instead of RunnerHost. A dialect may set it.
+    _host_class: ClassVar[type[RunnerHost] | None] = None
 
     def __init__(
         self,
@@ -139,14 +125,25 @@ class Runner(Requesting):
         keep: str | Mapping[str, str] | Sequence[str] | None = None,
         points: Mapping[str, Iterable[str]] | None = None,
         budget: str | float | None = None,
-        budget_action: BudgetAction | None = None,
         config: Mapping[str, Any] | None = None,
         quiet: bool = False,
     ) -> None:
+        # Most of the engine is imported with the first Runner, not with the names of hookline.
+        from hookline.engine.acceleration import Acceleration
+        from hookline.resume.start import Start
+        from hookline.rundir.archive import RESERVED
+        from hookline.runner.contents import RunContents
+        from hookline.runner.host import RunnerHost
+        from hookline.runner.stages import RunStages
+        from hookline.screen.terminal import Terminal
+        from hookline.state.loading import Loading
+        from hookline.state.saving import Saving
+        from hookline.writers.router import Writers
+
         _refuse_wrong_kinds(model, train, writers)
         check_name("work_dir", work_dir)
         check_name("experiment_name", experiment_name)
-        host = self._host = self._host_class(self)
+        host = self._host = (self._host_class or RunnerHost)(self)
         host.acceleration = Acceleration(compile, channels_last, threads, prefetch)
         host.strategy = pick(strategy)
         host.compute = Compute(
@@ -177,7 +174,8 @@ class Runner(Requesting):
         host.use_writers(Writers(destinations, main=host.strategy.is_main, reserved=RESERVED))
         host.saving, host.loading = Saving(host), Loading(host)
         host.contents = contents = RunContents(host)
-        host.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))
+        share = parse_budget(budget) if budget is not None else None
+        host.plan = Plan(self, points, open=self.open_points, budget=share)
         registration.register_all(host.plan, default_hooks, custom_hooks)
         host.begin_evaluations()
         host.start, host.stages = Start(host, host.contract_class(host, choices)), RunStages(host, contents)
@@ -209,6 +207,8 @@ class Runner(Requesting):
 
     def train(self) -> nn.Module:
         """Train to the end, or to a stop, and return the trained model."""
+        from hookline.screen.notebook import hide_result
+
         self._host.train()
         hide_result(self.model)
         return self.model
@@ -219,6 +219,8 @@ class Runner(Requesting):
         Nothing is loaded and nothing is written. A resume that would be refused raises the same error here. If not
         `decided`, what the user has to decide is a part of the report instead.
         """
+        from hookline.resume import report as resuming
+
         return resuming.preview(self._host, self._host.start, self._host.stages.prepare, decided)
 
     def val(self) -> dict[str, Any]:
@@ -248,10 +250,9 @@ class Runner(Requesting):
         priority: str | int | None = None,
         on_error: Literal["raise", "disable"] | None = None,
         budget: str | float | None = None,
-        budget_action: BudgetAction | None = None,
     ) -> None:
         """Add a hook, even during training. It runs from the next point on."""
-        registration.register(self._host.plan, hook, priority, on_error, budget, budget_action)
+        registration.register(self._host.plan, hook, priority, on_error, budget)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
         """Remove a hook or a function, even during training."""
@@ -282,6 +283,8 @@ class Runner(Requesting):
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):
                 raise ConfigError(f"the part '{name}' ({type(part).__name__}) has no method {method}")
+        from hookline.state.contents import CustomPart
+
         late = {key: parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
         parts |= {name: CustomPart(part), **late}
 
@@ -344,6 +347,8 @@ class Runner(Requesting):
 
         `costs().to_dict()` is what `hooks.json` in the folder of the run holds.
         """
+        from hookline.plan.cost_report import report_costs
+
         return report_costs(self._host.plan, self._host.plan.ledger)
 
     def trace(self, path: str | Path, steps: int = FIRST_STEPS) -> None:
@@ -362,6 +367,8 @@ class Runner(Requesting):
 
         It works before, during and after training. `summary().to_dict()` is plain data.
         """
+        from hookline.runner.summary import summarize
+
         return summarize(self._host)
 
 

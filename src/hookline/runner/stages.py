@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.checks import optimizers
 from hookline.checks.before_training import check_before_first_pass, check_before_training
 from hookline.common import rng
+from hookline.common.environment import written
 from hookline.common.files import write_text
 from hookline.lifecycle.stages import Stages
 from hookline.run.position import Span
@@ -73,7 +74,7 @@ class RunStages(Stages):
         if run.config is not None:
             from hookline.common.yaml_file import dump
 
-            write_text(run.work_dir / names.CONFIG, origin.describe(run.config_file) + dump(run.config))
+            write_text(run.work_dir / names.CONFIG, origin.describe(run.config_file) + dump(written(run.config)))
 
     @contextmanager
     def points(self) -> Iterator[None]:

@@ -66,8 +66,6 @@ class Summary:
     #: Where the time of the session went, and what each hook took; empty until the session has ended.
     seconds_of: Mapping[str, float] = field(default_factory=dict)
     seconds_of_hooks: Mapping[str, float] = field(default_factory=dict)
-    #: The hooks that were over their budgets and run less often now, each with the factor.
-    throttled: Mapping[str, int] = field(default_factory=dict)
     #: What is saved as best: the metric with its rule, the value and the file.
     best: tuple[BestCheckpoint, ...] = ()
     #: The newest checkpoint that was not saved as best; None if there is none.
@@ -109,9 +107,6 @@ class Summary:
         if self.seconds_of_hooks:
             dearest = sorted(self.seconds_of_hooks.items(), key=lambda item: -item[1])[:DEAREST]
             yield "hooks", _seconds(dict(dearest)) or "less than 0.1s each"
-        if self.throttled:
-            factors = (f"{name} ran 1/{factor} as often" for name, factor in self.throttled.items())
-            yield "throttled", ", ".join(factors)
         for best in self.best:
             metric = f" for {best.monitor.name}" if len(self.best) > 1 else ""
             yield f"best checkpoint{metric}", f"{best.path}, {best.monitor.name} {as_number(best.value)}"
@@ -201,7 +196,6 @@ def summarize(runner: RunnerHost) -> Summary:
         data_seconds=_mean_of_session(runner, "train/data_time", iterations),
         seconds_of=ledger.seconds_of_parts() if is_over else {},
         seconds_of_hooks={name: sum(points.values()) for name, points in costs.items()},
-        throttled={entry.name: entry.throttled for entry in runner.plan if entry.throttled > 1},
         best=tuple(best for best in runner.plan.saved_as_best() if best.value is not None),
         last_checkpoint=None if newest is None else last_regular(newest),
         report=_if_there(runner.work_dir / PAGE) if is_over else None,

@@ -89,7 +89,8 @@ class View:
         "_host.current.batch", "Return the current batch. A `before_..._iter` may replace it.", settable=True
     )
     batch_weight: float | None = forwarded(
-        "_host.current.weight", "Return the samples of the batch relative to a usual one; None if all have a usual one."
+        "_host.current.weight.relative",
+        "Return how much a batch counts relative to a usual one; None for a usual one.",
     )
     ends_epoch: bool = forwarded(
         "_host.current.ends_epoch", "Return whether the current batch is the last one of its pass."

@@ -62,15 +62,21 @@ def before_validation(host: Host, model: nn.Module) -> BeforeValidation | None:
     """
     if host.strategy.on_main(host.saving.is_saved):
         return None
-    if any(
-        is_custom(entry.hook) and _takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer"
-        for entry in host.plan
-    ):
+    if actors_inside(host):
         return None
     try:
         return BeforeValidation(host, model)
     except (StorageError, RecursionError):  # records cannot be written, or a state contains itself: a save reports it
         return None
+
+
+def actors_inside(host: Host) -> list[str]:
+    """Return the hooks of the user that take part in a validation, and may change training."""
+    return [
+        entry.name
+        for entry in host.plan
+        if is_custom(entry.hook) and _takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer"
+    ]
 
 
 def _takes_part(entry: Entry) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from hookline.checkpoint.shards import has_shards
 from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.data.loader import mix
@@ -14,7 +15,7 @@ from hookline.errors import blame
 from hookline.plan.entry import is_custom
 from hookline.state import hook_states
 from hookline.state.contents import HostPart
-from hookline.state.parts import RunnerPart, is_count
+from hookline.state.parts import RunnerPart
 
 
 class HubPart(RunnerPart):
@@ -49,7 +50,8 @@ class HubPart(RunnerPart):
 
 def _is_history(saved: Any) -> bool:
     """Return whether a saved history has numbers, and says how many of them are new."""
-    if not isinstance(saved, dict) or not is_count(saved.get("fresh")):
+    fresh = saved.get("fresh") if isinstance(saved, dict) else None
+    if type(fresh) is not int or fresh < 0:
         return False
     values, weights = saved.get("values"), saved.get("weights", {})
     if isinstance(values, Tensor):
@@ -130,10 +132,15 @@ class HooksPart(HostPart):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
-        entries = self._hooks()
-        if not self._host.strategy.is_main:
-            entries = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
-        return hook_states.collect(entries)
+        entries, strategy = list(self._hooks()), self._host.strategy
+        if strategy.is_main:
+            return hook_states.collect(entries)
+        per_rank = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
+        if not strategy.checkpoints.are_sharded:
+            return hook_states.collect(per_rank)
+        names = {entry.name for entry in per_rank}
+        states = hook_states.collect(entries)  # each process has a part of sharded tensors
+        return {name: state for name, state in states.items() if name in names or has_shards(state)}
 
     def _hooks(self) -> Iterable[hook_states.Named]:
         return self._host.plan  # type: ignore[no-any-return]  # given to the constructor

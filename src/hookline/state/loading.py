@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.data.batches import refuse_other_data
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class Loading:
         self.refused = False
         #: Returns whether a part or a hook that only one side has was reported: `was_reported("parts", name)`.
         self.was_reported: Callable[[str, str], bool] = lambda kind, name: False
+        #: The data that was replaced when the checkpoint was saved, until the first pass of the resumed run.
+        self.data: dict[str, int] = {}
+        #: Returns the data that was replaced in this run.
+        self.replaced_data: Callable[[], dict[str, int]] = dict
         self._loader_state: tuple[bool, dict[str, Any] | None] = (False, None)
 
     def restore(self) -> bool:
@@ -41,6 +46,12 @@ class Loading:
             return False
         snapshot.load_late(self._host, checkpoint, str(self.source))
         return True
+
+    def check_data(self, in_epoch: bool) -> None:
+        """Refuse, before the first pass of a resumed run, other data than when the checkpoint was saved."""
+        then, self.data = self.data, {}
+        if then:
+            refuse_other_data(then, self.replaced_data(), in_epoch)
 
     def resume_loader(self, state: dict[str, Any] | None) -> None:
         """Let the first pass of the resumed run start from this state of its loader."""

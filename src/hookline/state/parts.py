@@ -23,9 +23,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hookline.checkpoint import compatibility
-from hookline.common.checks import is_finite
+from hookline.common.checks import is_count, is_finite
 from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
+from hookline.data.batches import is_malformed
 from hookline.errors import ConfigError
 from hookline.optim import retiming
 from hookline.optim.hyperparameters import out_of_limits
@@ -114,12 +115,12 @@ class ModelPart(RunnerPart):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the user's module."""
-        return self._runner.strategy.model_state(self._runner.model)
+        return self._runner.model.state_dict()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the weights."""
         compatibility.separate_elements(self._runner.model)
-        self._runner.strategy.load_model_state(self._runner.model, state)
+        self._runner.strategy.checkpoints.load_model(self._runner.model, state)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect a mapping."""
@@ -146,9 +147,7 @@ class OptimizersPart(RunnerPart):
     def state_dict(self) -> Any:
         """Return the state of each optimizer."""
         runner = self._runner
-        return runner.optims.collect(
-            lambda optim: without_numpy(runner.strategy.optimizer_state(runner.model, optim.optimizer))
-        )
+        return runner.optims.collect(lambda optim: without_numpy(optim.optimizer.state_dict()))
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the states, with the options of the checkpoint. `resume.apply` then uses the config's options."""
@@ -156,7 +155,7 @@ class OptimizersPart(RunnerPart):
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
             with self._groups.as_saved(name, optim, checkpoint):
-                runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
+                runner.strategy.checkpoints.load_optimizer(optim.optimizer, saved)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect groups with options of the kinds that the optimizers of this run have, and in their limits."""
@@ -223,7 +222,7 @@ class SchedulersPart(RunnerPart):
             saved, where = optims.share_of(name, state), f"['{name}']" if name else ""
             for number, (scheduled, own) in enumerate(zip(optim.schedulers, saved or (), strict=False)):
                 expected = scheduled.scheduler.state_dict()
-                if retiming.malformed(scheduled.scheduler, own):
+                if retiming.malformed(own):
                     odd.append(f"{where}[{number}]['retiming']")
                 odd += [
                     f"{where}[{number}]['{key}'] (missing)" for key in COUNTERS if key in expected and key not in own
@@ -290,12 +289,15 @@ class PositionPart(RunnerPart, CountersPart):
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
+        if data := runner.loading.replaced_data():
+            state["data"] = data
         return state
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Move the run to the saved position."""
         runner = self._runner
         super().load_state_dict(state, checkpoint)
+        runner.loading.data = state.get("data", {})
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
@@ -305,6 +307,8 @@ class PositionPart(RunnerPart, CountersPart):
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
         odd, optims = super().malformed(state), self._runner.optims
+        if not odd and is_malformed(state.get("data", {})):
+            return ["['data']"]
         if odd or not optims:
             return odd
         if "updates" not in state:
@@ -318,7 +322,7 @@ class PositionPart(RunnerPart, CountersPart):
         """Check that the loader still has the batch that the run continues with, after the same samples."""
         length, batch = self._runner.train_loop.length, state.get("batch", 0)
         other = self._other_shares(state, checkpoint["meta"])
-        if other or length is None or batch <= length:
+        if other or length is None or batch <= length or state.get("data"):
             return other
         return [f"the data: the checkpoint is at batch {batch} of its epoch, but the loader now has only {length}"]
 
@@ -327,8 +331,10 @@ class PositionPart(RunnerPart, CountersPart):
         now = self._runner.contents.facts()
         if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
             return []
-        who = compatibility.processes(then["world_size"])
-        saved = f"the data: the checkpoint was saved by {who} in the middle of an epoch"
+        by = compatibility.processes(then["world_size"])
+        saved = f"the data: the checkpoint was saved by {by} in the middle of an epoch"
+        if state.get("data"):
+            return [f"{saved}, after its data was replaced, so that many have to resume it"]
         if "windows" in state:
             return [f"{saved} and of an accumulation window, so that many have to resume it"]
         if then.get("batch_size") is None or now["batch_size"] is None:
@@ -375,13 +381,10 @@ def malformed_position(state: Any) -> list[str]:
     odd = [name for name, value in state.items() if name in known and type(value) is not type(known[name])]
     counts = ("epoch", "iter", "batch", "validations")
     odd += [name for name in counts if name not in odd and not is_count(state.get(name, 0))]
+    usual = state.get("usual_weight", 0.0)
+    odd += ["usual_weight"] * ("usual_weight" not in odd and not (is_finite(usual) and usual >= 0))
     missing = [f"['{name}'] (missing)" for name in ("epoch", "iter", "batch") if name not in state]
     return [*(f"['{name}']" for name in odd), *missing]
-
-
-def is_count(value: Any) -> bool:
-    """Return whether a value can be a counter. A larger one could not be recorded."""
-    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _fits_scaler(saved: Any, own: float) -> bool:

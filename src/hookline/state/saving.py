@@ -19,8 +19,8 @@ from hookline.common.checks import check_name
 from hookline.common.files import real_path
 from hookline.errors import StorageError, blame
 from hookline.run.save_request import SaveRequest
-from hookline.rundir import failures
-from hookline.state import lost_folders, snapshot
+from hookline.rundir import failures, ownership
+from hookline.state import snapshot
 from hookline.state.finite import check_weights_are_finite
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Saving:
 
     def _save(self, requests: list[SaveRequest]) -> None:
         host, began = self._host, time.perf_counter()
-        lost = host.strategy.on_main(lambda: lost_folders.find(host.folders))
+        lost = host.strategy.on_main(lambda: ownership.find_lost(host.folders))
         host.contents.check()
         self.finish_before_another()
         by_path: dict[Path, list[SaveRequest]] = {}
@@ -118,12 +118,12 @@ class Saving:
         now = {path: same for path, same in by_path.items() if path not in beside}
         if now:
             self._on_writers(partial(self._write_now, partial(write, taken, by_path=now), began))
-        if beside and host.strategy.writes:
+        if beside and host.strategy.checkpoints.written_here:
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
             later = partial(write, {parts: copied[str(parts)] for parts in taken}, by_path=beside)
             self._background.start(partial(self._write_beside, later, began))
         if lost:
-            raise lost_folders.error(lost, [path for path in by_path if path.exists()])
+            raise ownership.lost_error(lost, [path for path in by_path if path.exists()])
 
     def _on_writers(self, write: Callable[[], None]) -> None:
         """Write files in the processes that do so. The others wait for them, and know then what was saved."""
@@ -132,7 +132,7 @@ class Saving:
             write()
             return self.saved_at, self.last_path
 
-        self.saved_at, self.last_path = self._host.strategy.on_writers(write_and_tell)
+        self.saved_at, self.last_path = self._host.strategy.checkpoints.on_writers(write_and_tell)
 
     def _options(self, requests: list[SaveRequest]) -> Options:
         """Return the options of a file: a part that at least one of the requests wants is saved."""
@@ -148,19 +148,21 @@ class Saving:
 
     def check_folders(self) -> None:
         """At the end of a run, report that its folder was deleted. The last state of a training is saved again."""
-        lost = self._host.strategy.on_main(lambda: lost_folders.find(self._host.folders))
+        lost = self._host.strategy.on_main(lambda: ownership.find_lost(self._host.folders))
         if lost and self._host.running == "train" and self._host.position.iter:
             self._host.requests.ask_save(SaveRequest(together=True))
             self.save()  # it raises the error
         if lost:
-            raise lost_folders.error(lost, [])
+            raise ownership.lost_error(lost, [])
 
     def path(self, request: SaveRequest = USUAL) -> Path:
         """Return where a requested checkpoint would be written now."""
         folder = request.folder if request.folder is not None else self._host.folders[0]
         name = self._host.checkpoint_name(request)
         check_name("the file name of a checkpoint", name)
-        return folder / (name.removesuffix(".pth") + self._host.strategy.suffix if name.endswith(".pth") else name)
+        return folder / (
+            name.removesuffix(".pth") + self._host.strategy.checkpoints.suffix if name.endswith(".pth") else name
+        )
 
     def _write_all(
         self,
@@ -231,7 +233,9 @@ class Saving:
         host.contents.check()
         checkpoint = snapshot.with_meta(snapshot.take(host, optimizer, schedulers), meta or {})
         step, validations = host.position.iter, host.position.validations
-        host.strategy.on_writers(partial(self._check_weights, checkpoint, host.contents.weight_names(), step))
+        host.strategy.checkpoints.on_writers(
+            partial(self._check_weights, checkpoint, host.contents.weight_names(), step)
+        )
         self._on_writers(partial(self._write_verified, checkpoint, path, seal.Note(step, validations, complete)))
         return path
 
@@ -253,14 +257,14 @@ class Saving:
     ) -> Written:
         self._host.requests.refuse_copy()
         with self._host.terminal.working(f"saving {path.name}") if not self._background.busy else nullcontext():
-            sha256 = self._host.strategy.write_checkpoint(checkpoint, path, note)
+            sha256 = self._host.strategy.checkpoints.write(checkpoint, path, note)
         if note.complete:
             self.saved_at, self.last_path = note.step, path
         return Written(path, note, checkpoint.get("meta", {}).get("epoch"), sha256, requests or [])
 
     def _verify(self, written: Written) -> None:
         path, note = written.path, written.note
-        self._host.strategy.verify_checkpoint(path)
+        self._host.strategy.checkpoints.verify(path)
         self._host.terminal.detail(partial("saved {}".format, path))
         self._note_save(written)
         if note.complete:
@@ -283,7 +287,7 @@ class Saving:
     def _check_weights(self, checkpoint: dict[str, Any], weights: list[str], step: int) -> None:
         """Refuse to save weights of NaN or Inf. A process that has only a part of the weights checks that part."""
         own = shards.own_weights(checkpoint) if shards.KEY in checkpoint else checkpoint["state_dict"]
-        self._host.strategy.together(partial(check_weights_are_finite, own, weights, step))
+        self._host.strategy.checkpoints.together(partial(check_weights_are_finite, own, weights, step))
 
     @property
     def busy(self) -> bool:
@@ -292,7 +296,7 @@ class Saving:
 
     def is_saved(self) -> bool:
         """Return whether a checkpoint has the current state, and its folder was not deleted since."""
-        return self.saved_at == self._host.position.iter and not lost_folders.find(self._host.folders)
+        return self.saved_at == self._host.position.iter and not ownership.find_lost(self._host.folders)
 
     def is_saved_at_last(self) -> bool:
         """Wait for a save in the background, and return whether a checkpoint has the current state."""

@@ -17,8 +17,10 @@ import torch
 
 from hookline.checkpoint import frozen
 from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of, with_versions
+from hookline.checkpoint.shards import has_shards
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain, is_simple
+from hookline.common.torch_private import converts_entries
 from hookline.common.version import VERSION
 from hookline.errors import HookError, HooklineError, StorageError
 from hookline.plan.entry import is_custom
@@ -63,10 +65,12 @@ def take(
     host.evaluation.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.contents.facts(), **states}
     own = {name: states[name] for name in states if host.contents.parts[name].per_rank}
+    if host.strategy.checkpoints.are_sharded:
+        own = {name: _without_shards(state) for name, state in own.items()}
     others = [] if alone else host.strategy.gather_on_main(own)[1:]
     if others:
         checkpoint["ranks"] = others
-    if partial and host.strategy.writes:
+    if partial and host.strategy.checkpoints.written_here:
         if host.saving.built is None:
             raise HookError(
                 "request_save(params='trainable') needs a hook that saves so from the beginning: CheckpointHook with "
@@ -74,11 +78,16 @@ def take(
             )
         checkpoint = frozen.strip(checkpoint, host.saving.built, host.contents.trained_names())
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
-    separated = host.strategy.separate(checkpoint)
+    separated = host.strategy.checkpoints.separate(checkpoint)
     _check_plain(separated)
     if host.strategy.is_main:
         _refuse_unusable(host, checkpoint, states)
     return separated
+
+
+def _without_shards(state: Any) -> Any:
+    """Return the state of a part without entries that have sharded tensors. Each process writes its own of these."""
+    return {key: each for key, each in state.items() if not has_shards(each)} if isinstance(state, dict) else state
 
 
 def _check_plain(checkpoint: dict[str, Any]) -> None:
@@ -255,16 +264,10 @@ def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str, strategy
     """
     strategy, own = strategy or Single(), model.state_dict()
     same_shape = {name for name in own if name in state and shape_of(own[name]) == shape_of(state[name])}
-    converts = not strategy.shards and any(map(_converts, model.modules()))
+    converts = not strategy.checkpoints.are_sharded and any(map(converts_entries, model.modules()))
     if own and not same_shape and not converts:
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
     given = {n: value for n, value in state.items() if n in same_shape or (converts and n not in own)}
     separate_elements(model)
-    strategy.load_model_state(model, with_versions(given, state), strict=False)
+    strategy.checkpoints.load_model(model, with_versions(given, state), strict=False)
     return misfits(model, state)
-
-
-def _converts(module: nn.Module) -> bool:
-    """Return whether a module may change the entries that it gets: it has its own loading, or a hook before it."""
-    hooks = getattr(module, "_load_state_dict_pre_hooks", None)
-    return bool(hooks) or type(module)._load_from_state_dict.__module__.partition(".")[0] != "torch"

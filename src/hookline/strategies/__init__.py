@@ -59,13 +59,17 @@ def one_process(who: str, why: str) -> Strategy:
 
 def _build(name: str, options: dict[str, Any]) -> Strategy:
     import importlib
+    import inspect
 
     module, _, kind = STRATEGIES[name].partition(":")
     found: type[Strategy] = getattr(importlib.import_module(f"hookline.strategies.{module}"), kind)
-    try:
-        return found(**options)
-    except TypeError as error:
-        raise ConfigError(f"the strategy '{name}': {error}") from None
+    known = inspect.signature(found).parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in known.values())  # it checks them itself
+    for option in options:
+        if option not in known and not takes_any:
+            hint = did_you_mean(str(option), known) if known else "it has none"
+            raise ConfigError(f"the strategy '{name}' has no option '{option}'; {hint}")
+    return found(**options)
 
 
 def _is_accelerator(given: Any) -> bool:

@@ -10,14 +10,16 @@ import inspect
 import logging
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from hookline.common.torch_private import compiled_from
 from hookline.errors import ConfigError, did_you_mean
-from hookline.strategies.base import NOTHING, unwrap
+from hookline.strategies.base import unwrap
+from hookline.strategies.gradients import NOTHING, CopiedGradients
 from hookline.strategies.processes import TIMEOUT, Processes
 
 if TYPE_CHECKING:
@@ -70,7 +72,6 @@ class Accelerate(Processes):
     """
 
     name = "accelerate"
-    syncs_in_forward = True  # as DDP, with which it wraps the model
 
     def __init__(self, accelerator: Accelerator | None = None, timeout: float = TIMEOUT, **options: Any) -> None:
         _refuse_missing()
@@ -81,6 +82,7 @@ class Accelerate(Processes):
             _check_options(options)
             _find_processes()
         super().__init__(timeout)
+        self.gradients = AcceleratedGradients(self)
         #: The Accelerator; None until the run starts, if it was not given.
         self.accelerator = accelerator
         self._options = options
@@ -149,23 +151,18 @@ class Accelerate(Processes):
                 "the optimizer was prepared by accelerate, which would scale and skip steps a second time; pass the "
                 "torch optimizer itself"
             )
+        self.refuse_other_model(unwrap(model))
         unwrap(model).to(device)
         if self.accelerator is None or not any(parameter.requires_grad for parameter in model.parameters()):
             return model
         wrapped: nn.Module = self.accelerator.prepare_model(model)
         return wrapped
 
-    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward pass; without sync, the gradients stay in this process."""
-        if sync or self.accelerator is None:
-            return NOTHING
-        found: AbstractContextManager[Any] = self.accelerator.no_sync(model)
-        return found
-
-    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
-        """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
-        inner = getattr(wrapped, "_orig_mod", wrapped)  # accelerate compiles the model after wrapping it
-        return nullcontext(inner.module if isinstance(inner, DistributedDataParallel) else wrapped)
+    def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model that an evaluation calls."""
+        compiled = compiled_from(wrapped)  # accelerate compiles the model after wrapping it
+        inner = wrapped if compiled is None else compiled
+        return inner.module if isinstance(inner, DistributedDataParallel) else wrapped
 
     def _create(self, device: torch.device) -> Accelerator:
         from accelerate import Accelerator
@@ -186,6 +183,19 @@ class Accelerate(Processes):
 
     #: The precision of the run, as `pick_precision` found it.
     _precision = "fp32"
+
+
+class AcceleratedGradients(CopiedGradients):
+    """The gradients of a model that an Accelerator has wrapped."""
+
+    def __init__(self, strategy: Accelerate) -> None:
+        super().__init__(strategy.group)
+        self._strategy = strategy
+
+    def syncing(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
+        """Return the context of one forward pass; without sync, the gradients stay in this process."""
+        accelerator = self._strategy.accelerator
+        return NOTHING if sync or accelerator is None else accelerator.no_sync(model)
 
 
 def _refuse_missing() -> None:

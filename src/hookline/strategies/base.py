@@ -5,16 +5,17 @@ one file: it subclasses `Strategy` and overrides the methods that differ from a 
 
     device          the device of the model
     prepare         move and wrap the model at the start of a session; point the optimizers at its parameters
-    gradient sync   `syncing_gradients`, `sync_gradients`, `drop_gradients`, `gradient_norm`, `norm`
     agreement       `agree` on requests, `agree_on_first`, `on_main`, `barrier`, `explain` a failure
     numbers         `reduce_sum`, `average`, `settle`, `gather`, `gather_on_main`
-    state           `model_state`, `load_model_state`, `optimizer_state`, `load_optimizer_state`
-    checkpoints     `separate`, `writes`, `on_writers`, `together`, and to write, verify and read a checkpoint
+    gradients       a `Gradients`: sync, drop, measure
+    checkpoints     a `Checkpoints`: who writes, and how to write, verify, read and load one
     shutdown        leave the group
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -23,9 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from hookline.checkpoint import store
+from hookline.common.torch_private import compiled_from
 from hookline.errors import ConfigError
 from hookline.record.history import Extreme, Weighted
+from hookline.strategies.gradients import NOTHING, Gradients
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NOTHING = nullcontext()
+log = logging.getLogger("hookline")
 
 
 class Strategy:
@@ -46,8 +48,10 @@ class Strategy:
 
     #: The name in a config.
     name: ClassVar[str] = ""
-    #: True if `syncing_gradients` is the context of the forward pass, not of the backward pass.
-    syncs_in_forward: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.gradients = Gradients()
+        self.checkpoints = Checkpoints(self)
 
     # -- who and where
 
@@ -85,6 +89,15 @@ class Strategy:
 
     def start(self, requests: Requests, device: torch.device) -> None:
         """Get the processes together at the start of a session."""
+        tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")  # only srun sets it
+        if self.world_size == 1 and "WORLD_SIZE" not in os.environ and tasks not in ("", "1"):
+            log.warning(
+                "this process is task %s of %s that srun has started, but it trains alone, as each of them does. To "
+                "train together, start one task per machine, and let it start the processes: srun "
+                "--ntasks-per-node=1 hookline train ... --nproc N",
+                os.environ.get("SLURM_PROCID", "?"),
+                tasks,
+            )
 
     def watched(self, locate: Locate) -> AbstractContextManager[Any]:
         """Return the context of a session, in which processes that hang are named. `locate` says where the loop is."""
@@ -108,26 +121,6 @@ class Strategy:
     def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
         """Return a context with the model that an evaluation calls, for any number of batches in each process."""
         return nullcontext(wrapped)
-
-    # -- gradients
-
-    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward (or forward) pass. `sync` is False inside an accumulation window."""
-        return NOTHING
-
-    def sync_gradients(self, model: nn.Module) -> None:
-        """Sync the gradients of backward passes without sync, for a window that ends early or is saved."""
-
-    def drop_gradients(self, model: nn.Module) -> None:
-        """Drop gradients that backward passes without sync keep outside the parameters' own gradients."""
-
-    def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-        """Return the norm of all gradients together, on the device, even if they are sharded."""
-        return self.norm([p.grad for p in parameters if p.grad is not None], norm_type)
-
-    def norm(self, tensors: list[Tensor], norm_type: float = 2.0) -> Tensor:
-        """Return the norm of all tensors together, on the device, even if they are sharded."""
-        return torch.nn.utils.get_total_norm(tensors, norm_type)
 
     # -- agreement
 
@@ -174,10 +167,6 @@ class Strategy:
         """Return the sum of a tensor over all processes."""
         return value
 
-    def total(self, numbers: list[int]) -> list[int]:
-        """Return the sum of each number over all processes."""
-        return numbers
-
     def average(
         self,
         numbers: dict[str, float],
@@ -203,35 +192,29 @@ class Strategy:
         """Return the values of all processes, by rank, in the main process; an empty list in the others."""
         return [value]
 
-    # -- state
+    # -- the end
 
-    def model_state(self, model: nn.Module) -> dict[str, Any]:
-        """Return the whole state of the user's module, with the same names as in a single process."""
-        return model.state_dict()
+    def shutdown(self) -> None:
+        """Leave the group of processes."""
 
-    def load_model_state(self, model: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Load a state of `model_state`, which was checked to fit. If not `strict`, it may be a part of one."""
-        model.load_state_dict(state, strict=strict)
 
-    def optimizer_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        """Return the whole state of an optimizer, as in a single process."""
-        return optimizer.state_dict()
-
-    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Load a state of `optimizer_state`, which was checked to fit."""
-        optimizer.load_state_dict(state)
-
-    # -- checkpoints
+class Checkpoints:
+    """The checkpoints of a run whose processes have the whole model."""
 
     #: The ending of the names of checkpoints.
     suffix: ClassVar[str] = ".pth"
     #: True if a process has only a part of the weights, so that one alone cannot save them.
-    shards: ClassVar[bool] = False
+    are_sharded: ClassVar[bool] = False
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+
+    # -- writing
 
     @property
-    def writes(self) -> bool:
+    def written_here(self) -> bool:
         """Return whether this process writes checkpoints, or a part of them."""
-        return self.is_main
+        return self._strategy.is_main
 
     def separate(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
         """Return a checkpoint as tensors and plain data. Sharded tensors get a separate place."""
@@ -239,7 +222,7 @@ class Strategy:
 
     def on_writers(self, function: Callable[[], T]) -> T:
         """Call a function in the processes that write, and return the main one's result in all processes."""
-        return self.on_main(function)
+        return self._strategy.on_main(function)
 
     def together(self, function: Callable[[], T]) -> list[T]:
         """Call a function in a process that writes, and return the results of all of these.
@@ -248,22 +231,33 @@ class Strategy:
         """
         return [function()]
 
-    def write_checkpoint(self, checkpoint: dict[str, Any], path: Path, note: Note) -> str:
+    def write(self, checkpoint: dict[str, Any], path: Path, note: Note) -> str:
         """Write a checkpoint completely or not at all, in all processes that write, and return its SHA-256."""
+        from hookline.checkpoint import store
+
         return store.write(checkpoint, path, note)
 
-    def verify_checkpoint(self, path: Path) -> None:
-        """Read back what `write_checkpoint` wrote, and refuse it if the bytes differ."""
+    def verify(self, path: Path) -> None:
+        """Read back what `write` wrote, and refuse it if the bytes differ."""
+        from hookline.checkpoint import store
+
         store.verify(path)
 
-    def read_checkpoint(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
+    # -- reading
+
+    def read(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
         """Read a checkpoint, or as much of it as this process needs; see `store.read`."""
+        from hookline.checkpoint import store
+
         return store.read(path, sealed=sealed, verified=verified)
 
-    # -- the end
+    def load_model(self, model: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Load the whole state of a model, which was checked to fit. If not `strict`, it may be a part of one."""
+        model.load_state_dict(state, strict=strict)
 
-    def shutdown(self) -> None:
-        """Leave the group of processes."""
+    def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Load the whole state of an optimizer, which was checked to fit."""
+        optimizer.load_state_dict(state)
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -271,8 +265,8 @@ def unwrap(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, (DistributedDataParallel, DataParallel)):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner  # compiled; an isinstance test would import torch's compiler, which takes seconds
+        elif isinstance(inner := compiled_from(model), nn.Module):
+            model = inner
         else:
             return model
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
 
 from hookline.errors import ConfigError, did_you_mean
-from hookline.strategies.base import NOTHING, unwrap
+from hookline.strategies.base import unwrap
 from hookline.strategies.processes import TIMEOUT, Processes
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ class DDP(Processes):
     """
 
     name = "ddp"
-    syncs_in_forward = True  # DDP decides in the forward pass whether the backward pass syncs
 
     def __init__(self, timeout: float = TIMEOUT, **options: Any) -> None:
         super().__init__(timeout)
@@ -48,16 +46,13 @@ class DDP(Processes):
         """Move the model, and wrap it if it has something to train."""
         if isinstance(model, DistributedDataParallel):
             return model
+        self.refuse_other_model(unwrap(model))
         unwrap(model).to(device)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model
         devices = None if device.type == "cpu" else [device]
         return DistributedDataParallel(model, device_ids=devices, **self.options)
 
-    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one forward pass; without sync, the gradients stay in this process."""
-        return NOTHING if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
-
-    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
-        """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
-        return nullcontext(unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped)
+    def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model that an evaluation calls."""
+        return unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped

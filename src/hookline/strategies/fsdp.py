@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from hookline.checkpoint import shards, store
-from hookline.checkpoint.compatibility import with_versions
 from hookline.common.checks import check_choice, check_int
-from hookline.common.sharding import is_sharded, local_part, part_like
-from hookline.errors import ConfigError, DistributedError, StorageError
-from hookline.strategies.base import NOTHING, unwrap
-from hookline.strategies.group import Failure
+from hookline.common.sharding import is_sharded
+from hookline.errors import ConfigError, DistributedError
+from hookline.strategies import sharded_steps
+from hookline.strategies.base import unwrap
 from hookline.strategies.processes import TIMEOUT, Processes
+from hookline.strategies.sharded_files import ShardedCheckpoints
+from hookline.strategies.sharded_gradients import ShardedGradients, groups_of
 from hookline.strategies.units import WHO, find_units
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from hookline.checkpoint.seal import Note
+    from hookline.run.requests import Requests
 
 T = TypeVar("T")
 
@@ -52,8 +51,6 @@ class FSDP(Processes):
     """
 
     name = "fsdp"
-    suffix = ".dcp"
-    shards = True
 
     def __init__(
         self,
@@ -64,11 +61,6 @@ class FSDP(Processes):
         reshard_after_forward: bool | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
-        if "WORLD_SIZE" not in os.environ and not distributed.is_initialized():
-            raise ConfigError(
-                f"{WHO} needs a group of processes, but WORLD_SIZE is not set; start with hookline train --nproc N, or "
-                "with torchrun"
-            )
         if not isinstance(wrap, (list, tuple)) or not all(isinstance(name, str) for name in wrap):
             raise ConfigError(f"{WHO}: wrap must be a list of class names, such as [Block], not {wrap!r}")
         if min_params is not None:
@@ -93,6 +85,17 @@ class FSDP(Processes):
         self._alone = ""
         #: Held while the processes write together, or while a hook of the main process must not exchange anything.
         self._exchanging = threading.Lock()
+        self.gradients = ShardedGradients(self.group)
+        self.checkpoints = ShardedCheckpoints(self, self._exchanging)
+
+    def start(self, requests: Requests, device: torch.device) -> None:
+        """Join the group, which a launcher must have described. A config is checked without one."""
+        if "WORLD_SIZE" not in os.environ and not distributed.is_initialized():
+            raise ConfigError(
+                f"{WHO} needs a group of processes, but WORLD_SIZE is not set; start with hookline train --nproc N, or "
+                "with torchrun"
+            )
+        super().start(requests, device)
 
     # -- the model
 
@@ -101,8 +104,10 @@ class FSDP(Processes):
         inner, optimizers = unwrap(model), list(optimizers)
         if isinstance(inner, FSDPModule):
             self._refuse_options_for_sharded(inner)
+            sharded_steps.choose(optimizers)
             return model
         self._refuse(model, inner, optimizers)
+        self.refuse_other_model(inner)
         options = self._options(inner)
         before = dict(inner.named_parameters())
         self._copy_from_main(inner)
@@ -111,7 +116,8 @@ class FSDP(Processes):
             fully_shard(unit, mesh=mesh, **options)
         after = dict(inner.named_parameters())
         for optimizer in optimizers:
-            _point(optimizer, {before[name]: after[name] for name in before})
+            sharded_steps.point(optimizer, {before[name]: after[name] for name in before})
+        sharded_steps.choose(optimizers)
         inner.register_forward_pre_hook(self._before_forward, prepend=True)
         vars(inner)["_hookline_sharded"] = True
         return model
@@ -201,7 +207,7 @@ class FSDP(Processes):
     def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
         """Gather all parameters once, so that no process waits for another one, which may have fewer batches."""
         self._refuse_alone()
-        groups, before = list(_groups(wrapped)), []
+        groups, before = list(groups_of(wrapped)), []
         units = [module for module in wrapped.modules() if isinstance(module, FSDPModule)]
         for group in groups:
             before.append(group.post_forward_mesh_info)
@@ -209,152 +215,10 @@ class FSDP(Processes):
         for unit in units:
             unit.unshard()
         try:
-            yield wrapped
+            with super().evaluating(wrapped) as model:
+                yield model
         finally:
             for group, mesh in zip(groups, before, strict=True):
                 group.post_forward_mesh_info = mesh
             for unit in units:
                 unit.reshard()
-
-    # -- gradients
-
-    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward pass; without sync, whole gradients stay in this process."""
-        return NOTHING if sync else _without_sync(unwrap(model))
-
-    def sync_gradients(self, model: nn.Module) -> None:
-        """Reduce the whole gradients that are kept, as the end of a backward pass does."""
-        inner = unwrap(model)
-        if isinstance(inner, FSDPModule):
-            inner._get_fsdp_state()._root_post_backward_final_callback()
-
-    def drop_gradients(self, model: nn.Module) -> None:
-        """Drop the whole gradients that are kept."""
-        for group in _groups(model):
-            for parameter in group.fsdp_params:
-                parameter.unsharded_accumulated_grad = None
-                if hasattr(parameter, "_unsharded_param"):
-                    parameter._unsharded_param.grad = None
-
-    def norm(self, tensors: list[Tensor], norm_type: float = 2.0) -> Tensor:
-        """Return the norm of all tensors together, which is the norm of the processes' norms."""
-        own = [local_part(each) for each in tensors if is_sharded(each)]
-        total = torch.nn.utils.get_total_norm([each for each in own if each.numel()], norm_type)
-        norms = [torch.nn.utils.get_total_norm([each for each in tensors if not is_sharded(each)], norm_type)]
-        if own:
-            device = own[0].device
-            norms = [each.to(device) for each in norms]
-            found = [torch.zeros((), dtype=torch.float32, device=device) for _ in range(self.world_size)]
-            distributed.all_gather(found, total.to(device, torch.float32))
-            norms += found
-        return torch.nn.utils.get_total_norm(norms, norm_type)
-
-    # -- state
-
-    def load_model_state(self, model: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Load a whole state, or one of which this process reads its part."""
-        own = model.state_dict()
-        parts = {name: part_like(value, own.get(name)) for name, value in state.items()}
-        model.load_state_dict(with_versions(parts, state), strict=strict)
-
-    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Load a whole state, or one of which this process reads its part."""
-        owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        indices = [index for group in state["param_groups"] for index in group["params"]]
-        states = {
-            index: _state_like(state["state"][index], parameter)
-            for index, parameter in zip(indices, owned, strict=True)
-            if index in state["state"]
-        }
-        optimizer.load_state_dict({**state, "state": states})
-
-    # -- checkpoints
-
-    @property
-    def writes(self) -> bool:
-        """Return True: every process writes its part."""
-        return True
-
-    def separate(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
-        """Return a checkpoint in which sharded tensors have a separate place."""
-        return shards.separate(checkpoint)
-
-    def together(self, function: Callable[[], T]) -> list[T]:
-        """Call a function in every process, and return all results. If it fails in one, it fails in all."""
-        result: Any = None
-        error: Exception | None = None
-        try:
-            result = function()
-        except Exception as raised:  # it is raised again below, after the others know of it
-            error = raised
-        found = self.group.gather_writers((None if error is None else Failure.of(self.rank, error), result))
-        if error is not None:
-            raise error
-        for failure, _ in found:
-            if failure is not None:
-                raise failure.as_error()
-        return [each for _, each in found]
-
-    def on_writers(self, function: Callable[[], T]) -> T:
-        """Call a function in every process, and return the main one's result."""
-        return self.together(function)[0]
-
-    def write_checkpoint(self, checkpoint: dict[str, Any], path: Path, note: Note) -> str:
-        """Write a folder, of which every process writes a part."""
-        from hookline.checkpoint import shard_files  # it imports torch's checkpoints, which takes time
-
-        writers = shard_files.Writers(self.rank, self.group.writers, self.together)
-        try:
-            with self._exchanging:
-                return shard_files.write(checkpoint, path, note, writers)
-        except DistributedError as error:  # another process cannot write: this is a failure of the storage here, too
-            if error.exit_code != StorageError.exit_code:
-                raise
-            raise StorageError(str(error)) from error
-
-    def verify_checkpoint(self, path: Path) -> None:
-        """Do nothing: the hashes of a folder were computed from its files as they were read back."""
-
-    def read_checkpoint(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
-        """Read a checkpoint. The weights and optimizer states in a folder are read when they are loaded."""
-        return store.read(path, sealed=sealed, verified=verified, whole=False)
-
-
-@contextmanager
-def _without_sync(model: nn.Module) -> Iterator[None]:
-    if not isinstance(model, FSDPModule):
-        yield
-        return
-    model.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        model.set_requires_gradient_sync(True)
-
-
-def _groups(model: nn.Module) -> Iterator[Any]:
-    """Yield the groups of parameters that are gathered together, after torch has found out which unit is the root."""
-    inner = unwrap(model)
-    if isinstance(inner, FSDPModule):
-        inner._get_fsdp_state()._lazy_init()
-    for module in inner.modules():
-        if isinstance(module, FSDPModule):
-            state: Any = module._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None)  # torch before 2.9 has one
-            yield from [state._fsdp_param_group] if groups is None else groups
-
-
-def _point(optimizer: Optimizer, sharded: Mapping[Tensor, Tensor]) -> None:
-    """Put the sharded parameters into the groups of an optimizer, in place, with the state that it has."""
-    for group in optimizer.param_groups:
-        group["params"] = [sharded[parameter] for parameter in group["params"]]
-    for old in list(optimizer.state):
-        optimizer.state[sharded[old]] = _state_like(optimizer.state.pop(old), sharded[old])
-
-
-def _state_like(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """Return the state of a parameter, in which tensors of its shape are sharded like the parameter."""
-    return {
-        key: part_like(value, parameter if getattr(value, "shape", None) == parameter.shape else None)
-        for key, value in state.items()
-    }

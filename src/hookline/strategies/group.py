@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +20,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from hookline.common.torch_private import default_store, world
 from hookline.errors import DistributedError, described, exit_code_of
+from hookline.strategies.alone import refuse_alone
+from hookline.strategies.connections import allow_connections, ends_of, sockets
 from hookline.strategies.watch import Locate, Watch
 
 T = TypeVar("T")
@@ -42,9 +44,9 @@ _groups: list[Group] = []
 def open_group(backend: str, **options: Any) -> None:
     """Create the group of all processes, and remember its connections, so that a failure can cut them."""
     global _opened
-    before = _sockets()
+    before = sockets()
     distributed.init_process_group(backend, **options)
-    _opened = set(_sockets()) - set(before)
+    _opened = set(sockets()) - set(before)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Group:
             )
         if self._joined:
             return
+        allow_connections(self.world_size)
         backend = "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:nccl"
         limit = timedelta(seconds=self.timeout)
         try:
@@ -125,7 +128,7 @@ class Group:
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         c10d = distributed.distributed_c10d
-        self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
+        self._store = c10d.PrefixStore(f"hookline/{attempt}", default_store())
         self._connections |= self._find_links() if _opened is None else _opened
         self._joined = True
         # Processes that multiprocessing starts, as hookline.launch does, do not call the functions of atexit.
@@ -138,16 +141,16 @@ class Group:
         Each group of gloo has threads that wake up again and again, and connections to all other processes.
         """
         made = _made.get((purpose, timeout))
-        if made is None or made.group not in distributed.distributed_c10d._world.pg_map:  # somebody has destroyed it
-            before = _sockets()
+        if made is None or made.group not in world().pg_map:  # somebody has destroyed it
+            before = sockets()
             group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
-            made = _made[purpose, timeout] = Made(group, set(_sockets()) - set(before))
+            made = _made[purpose, timeout] = Made(group, set(sockets()) - set(before))
         self._connections |= made.connections
         return made.group
 
     def _find_links(self) -> set[int]:
         """Return the connections of a group that was already there: their other end belongs to one of its processes."""
-        ends = {inode: _ends(number) for inode, number in _sockets().items()}
+        ends = {inode: ends_of(number) for inode, number in sockets().items()}
         everyone = self.gather([near for near, _ in ends.values() if near])
         others = {near for rank, found in enumerate(everyone) if rank != self.rank for near in found}
         return {inode for inode, (_, far) in ends.items() if far in others}
@@ -200,21 +203,24 @@ class Group:
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, by rank."""
+        refuse_alone()
         found: list[Any] = [None] * self.world_size
         distributed.all_gather_object(found, value, group=self.agreement)
         return found
 
     def gather_on_main(self, value: T) -> list[T]:
         """Return the values of all processes, by rank, in rank 0; an empty list in the others."""
+        refuse_alone()
         found: list[Any] = [None] * self.world_size if self.rank == 0 else []
         distributed.gather_object(value, found if self.rank == 0 else None, dst=0, group=self.agreement)
         return found
 
-    def gather_slowly(self, value: T) -> list[T]:
-        """Return the values of all processes, however long the slowest of them takes, as a save may do."""
-        found: list[Any] = [None] * self.world_size
-        distributed.all_gather_object(found, value, group=self.files)
-        return found
+    def from_main(self, value: T) -> T:
+        """Return the value of rank 0 in all processes, however long it takes to get there, as a save may do."""
+        refuse_alone()
+        found: list[Any] = [value]
+        distributed.broadcast_object_list(found, 0, group=self.files)
+        return found[0]  # type: ignore[no-any-return]  # the value of rank 0
 
     def gather_writers(self, value: T) -> list[T]:
         """Return the values of all processes while they write a checkpoint together."""
@@ -224,6 +230,7 @@ class Group:
 
     def reduce(self, value: Tensor, operation: Any) -> Tensor:
         """Return the sum or the maximum of a tensor over all processes."""
+        refuse_alone()
         reduced = value.detach().cpu().clone()
         distributed.all_reduce(reduced, operation, group=self.agreement)
         return reduced.to(value.device)
@@ -260,6 +267,8 @@ class Group:
         if not self._joined or not isinstance(error, Exception) or getattr(error, "was_reported", False):
             return error
         lost = is_lost_connection(error)
+        if lost and self._watch is not None:
+            self._watch.is_failing = True
         if lost and self._has_store:
             with suppress(RuntimeError):
                 self._store.set(f"alive/{self.rank}", "")
@@ -307,7 +316,7 @@ class Group:
     def cut(self) -> None:
         """Close the connections to the other processes. Whoever waits in an exchange, here or there, fails at once."""
         self._is_cut = True
-        for inode, number in _sockets().items():
+        for inode, number in sockets().items():
             if inode in self._connections:
                 with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
                     ports = connection.getpeername()[1], connection.getsockname()[1]
@@ -348,40 +357,3 @@ def is_lost_connection(error: BaseException) -> bool:
     kinds = (distributed.DistError, ConnectionError)
     texts = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting", "Connection reset", "pair closure")
     return isinstance(error, kinds) or (isinstance(error, RuntimeError) and any(text in str(error) for text in texts))
-
-
-@contextmanager
-def without_collectives(who: str) -> Iterator[None]:
-    """Let an exchange with other processes raise an error inside, because only one process is there."""
-    world = distributed.distributed_c10d._world
-    default, world.default_pg = world.default_pg, None
-    try:
-        yield
-    except ValueError as error:
-        if "Default process group has not been initialized" in str(error):
-            raise DistributedError(
-                f"{who} runs only in the main process (ranks = 'main'), so it cannot exchange anything with the "
-                "others; set ranks = 'all', or use runner.rank and runner.world_size"
-            ) from error
-        raise
-    finally:
-        world.default_pg = default
-
-
-def _ends(number: int) -> tuple[str, str]:
-    """Return the addresses of both ends of a connection, as text; empty if it is not connected."""
-    with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
-        return str(connection.getsockname()[:2]), str(connection.getpeername()[:2])
-    return "", ""
-
-
-def _sockets() -> dict[int, int]:
-    """Return the inodes of all open sockets of this process, with their descriptors."""
-    found = {}
-    with suppress(OSError):  # only Linux has /proc
-        for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError):
-                about = os.stat(int(name))
-                if stat.S_ISSOCK(about.st_mode):
-                    found[about.st_ino] = int(name)
-    return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,11 +14,15 @@ from torch import Tensor, distributed, nn
 
 from hookline.common import launched
 from hookline.common.checks import check_number
+from hookline.common.torch_private import buffers_of, unsaved_buffers_of
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
-from hookline.strategies.base import Strategy, pick_device
-from hookline.strategies.group import Failure, Group, without_collectives
+from hookline.strategies.alone import without_collectives
+from hookline.strategies.base import Strategy, pick_device, unwrap
+from hookline.strategies.differences import refuse_difference
+from hookline.strategies.gradients import CopiedGradients
+from hookline.strategies.group import Failure, Group
 from hookline.strategies.means import Means
 
 if TYPE_CHECKING:
@@ -42,8 +46,10 @@ class Processes(Strategy):
     """
 
     def __init__(self, timeout: float = TIMEOUT, all_write: bool = False) -> None:
+        super().__init__()
         check_number(f"the strategy '{self.name}': timeout", timeout, above=0)
         self.group = Group(timeout, all_write)
+        self.gradients = CopiedGradients(self.group)
         self.agreement = Agreement(self.group)
         self._means = Means(self.group)
 
@@ -77,6 +83,7 @@ class Processes(Strategy):
 
     def start(self, requests: Requests, device: torch.device) -> None:
         """Join the group, and share the requests."""
+        super().start(requests, device)
         if "RANK" not in os.environ and not distributed.is_initialized():
             log.warning(
                 "the strategy '%s' trains in one process, because no launcher has started several; use hookline train "
@@ -110,19 +117,38 @@ class Processes(Strategy):
         """Leave the group."""
         self.group.leave()
 
-    # -- gradients
+    # -- the model
 
-    def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients over the processes. Gradients that are already the same everywhere do not change."""
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        used = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
-        for parameter, anywhere in zip(
-            trained, self.group.reduce(used, distributed.ReduceOp.MAX).tolist(), strict=True
-        ):
-            if anywhere:  # all processes exchange the same ones, although some may not have used them
-                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                distributed.all_reduce(parameter.grad)
-                parameter.grad /= self.world_size
+    @contextmanager
+    def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
+        """Evaluate with the buffers of the main process, which are saved: every process has seen other batches.
+
+        The model is called without its wrapper, which would wait for processes that may have fewer batches.
+        """
+        model = self.without_wrapper(wrapped)
+        several = self.world_size > 1 and distributed.is_initialized()  # it is not in a hook of the main process
+        buffers = list(saved_buffers(unwrap(model))) if several else []
+        kept = getattr(wrapped, "broadcast_buffers", True)  # training copies those of the main process as well
+        own = [] if kept else [buffer.clone() for buffer in buffers]
+        for buffer in buffers:
+            distributed.broadcast(buffer.detach(), 0)
+        try:
+            yield model
+        finally:
+            for buffer, value in zip(buffers, own, strict=False):
+                buffer.copy_(value)
+
+    def refuse_other_model(self, model: nn.Module) -> None:
+        """Refuse a model with other parameters than in the main process. torch's own errors name no parameter."""
+        described = "\n".join(f"{name} {tuple(each.shape)}" for name, each in model.named_parameters())
+        first = self.group.from_main(described)
+        if self.any(first != described):
+            for rank, theirs in enumerate(self.gather(described)):
+                refuse_difference("the model", first, theirs, rank)
+
+    def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model that an evaluation calls."""
+        return wrapped
 
     # -- agreement
 
@@ -163,7 +189,7 @@ class Processes(Strategy):
             except Exception as raised:  # it is raised again below, after the others know of it
                 error = raised
         failure = None if error is None else Failure.of(self.rank, error)
-        failure, result = self.group.gather_slowly((failure, result))[0]
+        failure, result = self.group.from_main((failure, result))
         if error is not None:
             raise error
         if failure is not None:
@@ -188,10 +214,6 @@ class Processes(Strategy):
         """Return the sum of a tensor over all processes."""
         return self.group.reduce(value, distributed.ReduceOp.SUM)
 
-    def total(self, numbers: list[int]) -> list[int]:
-        """Return the sum of each number over all processes."""
-        return self.reduce_sum(torch.tensor(numbers)).tolist()
-
     def average(
         self,
         numbers: dict[str, float],
@@ -212,6 +234,14 @@ class Processes(Strategy):
     def gather_on_main(self, value: T) -> list[T]:
         """Return the values of all processes, by rank, in the main process; an empty list in the others."""
         return self.group.gather_on_main(value)
+
+
+def saved_buffers(model: nn.Module) -> Iterator[Tensor]:
+    """Yield the buffers of a model that a checkpoint contains."""
+    for module in model.modules():
+        for name, buffer in buffers_of(module).items():
+            if buffer is not None and name not in unsaved_buffers_of(module):
+                yield buffer
 
 
 def local_rank(rank: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from hookline.common.torch_private import parameters_of
 from hookline.errors import ConfigError, did_you_mean
 
 #: The least parameters of a unit, if nothing else is chosen. Smaller messages cost more time than they save memory.
@@ -72,9 +73,9 @@ def _by_size(model: nn.Module, least: int) -> list[nn.Module]:
 def _shared_outside(model: nn.Module, unit: nn.Module) -> str:
     """Return the name of a parameter in a unit that is also used outside the unit; empty if there is none."""
     inside = set(unit.modules())
-    within = {id(each) for module in inside for each in module._parameters.values() if each is not None}
+    within = {id(each) for module in inside for each in parameters_of(module).values() if each is not None}
     for path, module in model.named_modules():
-        for name, each in module._parameters.items() if module not in inside else ():
+        for name, each in parameters_of(module).items() if module not in inside else ():
             if id(each) in within:
                 return f"{path}.{name}".removeprefix(".")
     return ""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from torch import distributed
 
 from hookline.common.escape import escaped_message
+from hookline.common.torch_private import exchanges_of
 from hookline.strategies import stacks, stays
 from hookline.strategies.stays import Place, Stays
 
@@ -62,6 +63,8 @@ class Watch:
         self._stays = Stays(UNKNOWN * group.timeout)
         self._place, self._since = Place("the start"), time.monotonic()
         self._beats = 0
+        #: True once this process fails because others did not answer. Nobody continues from then on.
+        self.is_failing = False
         #: The process and the stack of each rank.
         self._facts: list[dict[str, Any]] = group.gather(
             {
@@ -130,6 +133,7 @@ class Watch:
         seconds = now - self._since
         late = seconds > self._stays.limit(place)
         about = {"place": str(place), "waits": place.waits, "since": round(seconds, 1), "exchange": exchanges()}
+        about["failing"] = self.is_failing
         return about | {"late": late, "stack": stacks.own(frame) if late and frame is not None else []}
 
     def _leave_note(self, note: dict[str, Any]) -> None:
@@ -182,10 +186,11 @@ class Watch:
 
     def _show(self, found: dict[int, str]) -> None:
         """Keep who hangs now. Warn about a process that has begun to hang, and say if it continues."""
-        before, self._found = self._found, found
+        ending = self.is_failing or any(json.loads(text).get("failing") for text, _ in self._notes.values())
+        before, self._found = self._found, {**self._found, **found} if ending else found
         for rank in sorted(found.keys() - before.keys()):
             self._say(f"{found[rank]}\n  The run ends if it does not continue within {self._group.timeout:g} seconds.")
-        for rank in sorted(before.keys() - found.keys()):
+        for rank in sorted(before.keys() - self._found.keys()):
             self._say(f"rank {rank} continues")
 
     def _say(self, text: str) -> None:
@@ -214,7 +219,7 @@ def exchanges() -> int:
     """Return how many exchanges this process has begun; 0 if the backend does not count them."""
     group: Any = distributed.group.WORLD
     with suppress(RuntimeError, AttributeError):
-        return int(group._get_sequence_number_for_group())
+        return exchanges_of(group)
     return 0
 
 

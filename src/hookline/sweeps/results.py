@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.common import studies
+from hookline.common.environment import written
 from hookline.common.files import create_folder, storage_errors, write_text
 from hookline.common.numbers import as_number
 from hookline.common.yaml_file import dump
@@ -82,17 +83,8 @@ def write_best(settings: Settings, best: Row) -> Path:
     )
     with storage_errors(path):
         create_folder(settings.folder)
-    write_text(path, origin.describe(settings.config.file) + about + dump(_escape(data)))
+    write_text(path, origin.describe(settings.config.file) + about + dump(written(data)))
     return path
-
-
-def _escape(value: Any) -> Any:
-    """Return data whose texts stay as they are when a config with them is loaded: `${` would be a reference."""
-    if isinstance(value, dict):
-        return {key: _escape(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_escape(inner) for inner in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value
 
 
 def to_data(settings: Settings, rows: list[Row], best_config: Path | None) -> dict[str, Any]:

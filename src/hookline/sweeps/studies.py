@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common import studies
+from hookline.common.environment import hidden_in
 from hookline.common.marks import dotted, show
 from hookline.config.validation import flatten
 from hookline.errors import ConfigError
@@ -90,7 +91,7 @@ def read_settings(study: Study | None, name: str) -> dict[str, Any] | None:
 
 def describe(metric: str, direction: str, space: Space, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a study as plain data."""
-    values = {dotted(keys): value for keys, value in flatten(dict(config), ()) if keys and keys[0] != "sweep"}
+    values = {dotted(keys): value for keys, value in flatten(hidden_in(config), ()) if keys and keys[0] != "sweep"}
     searched = set(space)
     fixed = {key: value for key, value in values.items() if not any(_is_below(key, name) for name in searched)}
     return {"metric": metric, "direction": direction, "space": space.description(), "config": fixed}

@@ -163,7 +163,7 @@ class Sweep:
             return None
         if home is None:
             for key, distribution in self.settings.space.distributions().items():
-                now._suggest(key, distribution)  # returns the values that it already has
+                studies.suggest(now, key, distribution)  # returns the values that it already has
             now.set_user_attr(HOME, self.home)
         return Job(trial.number, now.params, folder, resume=True)
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.environment import hidden_in
 from hookline.common.files import refuse_other_kinds
 from hookline.errors import ConfigError
 from hookline.writers.base import Outcome, Records, Writer
@@ -118,7 +119,7 @@ class Writers(Writer, Records):
         name, step = plain_name("a config", name), plain_step(name, step)
         if self._resuming:
             self._configs.append((name, config, step))
-        self._to_each("write_config", name, config, step)
+        self._to_each("write_config", name, hidden_in(config), step)
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
         """Write the distribution of the numbers in a tensor, an array or a list."""

@@ -162,7 +162,7 @@ class Numbers(Evaluator):
 def test_a_trial_changes_nothing_in_an_evaluator_with_memory() -> None:
     evaluator = Numbers(Sizes())
     copies, left_out = EvaluatorMetrics(evaluator).copies()
-    copies.update(samples(1, 2), None)
+    copies.update(samples(1, 2), None, 2)
     assert (copies.compute(), left_out) == ({"sizes/sum": 3, "sizes/number": 2}, [])
     assert (evaluator.seen, evaluator.metrics[0].results) == ([], [])
 
@@ -174,7 +174,7 @@ def test_a_trial_leaves_out_what_cannot_be_copied(whole: bool) -> None:
     without_a_copy.lock = threading.Lock()
     copies, left_out = EvaluatorMetrics(evaluator).copies()
     copies.reset(torch.device("cpu"))
-    copies.update(samples(1, 2), None)
+    copies.update(samples(1, 2), None, 2)
     name = "Numbers" if whole else "Sizes"
     assert (copies.compute(), left_out) == ({}, [f"'{name}' (TypeError: cannot pickle '_thread.lock' object)"])
     assert evaluator.seen == []

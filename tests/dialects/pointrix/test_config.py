@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from hookline.common import escape
 from hookline.dialects.pointrix.engine import DefaultTrainer
 from hookline.dialects.pointrix.utils.base import BaseObject
 from hookline.dialects.pointrix.utils.config import (
@@ -19,6 +20,7 @@ from hookline.dialects.pointrix.utils.config import (
 )
 from hookline.dialects.pointrix.utils.registry import Registry
 from hookline.errors import ConfigError
+from tests.dialects.pointrix.scene import SceneTrainer
 
 BASE = """
 name: garden
@@ -202,3 +204,30 @@ def test_several_processes_are_refused_with_the_reason(tmp_path: Path, monkeypat
         "a trainer of Pointrix trains in one process, but this one is one of 2 (WORLD_SIZE): each would add and remove "
         "points on its own; start one process, or use hookline's own Runner"
     )
+
+
+def test_a_value_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(escape, "_references", {})
+    monkeypatch.setenv("TOKEN", "s3cr3t-Token/1")
+    monkeypatch.setenv("WHERE", str(tmp_path / "out"))
+    text = """
+        name: a
+        use_timestamp: false
+        trainer:
+          output_path: ${oc.env:WHERE}
+          max_steps: 2
+          exporter: {url: "https://u:${oc.env:TOKEN}@host", copy: "${trainer.exporter.url}", to: "${oc.env:WHERE}"}
+    """
+    cfg = load_config(text, from_string=True)
+    trainer = SceneTrainer(cfg.trainer, cfg.exp_dir)
+    assert trainer.cfg.exporter["copy"] == "https://u:s3cr3t-Token/1@host"
+    trainer.train_loop()
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {"config.yaml", "report.html", "run.log"} <= {path.name for path in files}
+    assert [path for path in files if b"s3cr3t" in path.read_bytes()] == []
+    written: Any = OmegaConf.to_container(OmegaConf.load(tmp_path / "out/a/config.yaml"))
+    assert written["exporter"] == {
+        "url": "https://u:${oc.env:TOKEN}@host",
+        "copy": "https://u:${oc.env:TOKEN}@host",
+        "to": str(tmp_path / "out"),
+    }

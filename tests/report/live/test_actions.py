@@ -12,6 +12,7 @@ import pytest
 from hookline.rundir import control, journal
 from tests.distributed.processes import running
 from tests.report.live.conftest import serving
+from tests.telling import telling
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -31,30 +32,7 @@ optim: {optimizer: {type: SGD, lr: 0.1}}
 default_hooks: {checkpoint: {interval: 100000}, logger: {interval: 1}}
 custom_hooks: [{type: parts.Tell}]
 """
-PARTS = """
-import time
-import torch
-from torch.utils.data import TensorDataset
-from hookline import Hook
-
-def samples():
-    random = torch.Generator().manual_seed(0)
-    return TensorDataset(torch.randn(32, 4, generator=random), torch.arange(32) % 2)
-
-class Tell(Hook):
-    def after_train_iter(self, runner):
-        time.sleep(0.02)
-
-    def after_val(self, runner):
-        self.tell(runner, "validated")
-
-    def after_train(self, runner):
-        self.tell(runner, "ended")
-
-    def tell(self, runner, what):
-        with open(f"rank_{runner.rank}.txt", "a") as file:
-            file.write(f"{what} {runner.iter}\\n")
-"""
+PARTS = telling(samples=32, seconds=0.02)
 LABELS = {"stop_after_step": "Stop after this step", "stop_after_epoch": "Stop after this epoch"}
 
 

@@ -74,14 +74,14 @@
       { name: "hook", show: String }, { name: "role", show: String }, { name: "priority", number: true },
       { name: "time", number: true, show: hl.seconds }, { name: "share", number: true, show: hl.percent },
       { name: "calls", number: true }, { name: "longest", number: true, show: hl.seconds },
-      { name: "memory", number: true, show: hl.bytes }, { name: "tensors", number: true, show: hl.bytes },
+      { name: "tensors", number: true, show: hl.bytes },
     ];
     const rows = hooks.map((hook) => {
       const points = Object.values(hook.points || {});
       const memory = hook.memory || {};
       const longest = points.map((point) => point.longest || 0).reduce((a, b) => Math.max(a, b), 0);
-      return [hook.name + (hook.throttled > 1 ? ` (throttled: 1 of ${hook.throttled} calls)` : ""), hook.role, hook.priority, hook.seconds, hook.share,
-        points.reduce((sum, point) => sum + (point.calls || 0), 0), longest, memory.resident ?? null, memory.tensors ?? null];
+      return [hook.name, hook.role, hook.priority, hook.seconds, hook.share,
+        points.reduce((sum, point) => sum + (point.calls || 0), 0), longest, memory.tensors ?? null];
     });
     const used = columns.map((column, number) => rows.some((row) => row[number] !== null && row[number] !== undefined));
     return hl.table("hooks", columns.filter((column, number) => used[number]),

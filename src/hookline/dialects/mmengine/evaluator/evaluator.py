@@ -14,7 +14,7 @@ from hookline.dialects.mmengine.registry import METRICS
 from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
 from hookline.errors import ConfigError, blame
 from hookline.plan.scopes import NOTHING
-from hookline.strategies.group import without_collectives
+from hookline.strategies.alone import without_collectives
 
 if TYPE_CHECKING:
     import torch
@@ -136,7 +136,7 @@ class EvaluatorMetrics(Metrics):
         for metric in self._evaluator.metrics:
             getattr(metric, "results", []).clear()
 
-    def update(self, outputs: Any, batch: Any, check: bool = False) -> None:
+    def update(self, outputs: Any, batch: Any, weight: float, check: bool = False) -> None:
         """Process the predictions for a batch. There are no functions to check."""
         self._evaluator.process(data_samples=outputs, data_batch=batch)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 
+from hookline.common.import_rules import check_import
+
 log = logging.getLogger("hookline")
 
 
@@ -16,6 +18,7 @@ def import_registry(scope: str) -> bool:
     if not scope.isidentifier():
         return False
     name = f"{scope}.registry"
+    check_import(name)
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -185,7 +185,7 @@ def build_hook(given: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
     if isinstance(given, Mapping):
         described = dict(given)
         priority, on_error = described.pop("priority", None), described.pop("on_error", None)
-        budget = {key: described.pop(key) for key in ("budget", "budget_action") if key in described}
+        budget = {key: described.pop(key) for key in ("budget",) if key in described}
         given = HOOKS.build(described)
     if isinstance(given, type) or (not isinstance(given, Hook) and not hasattr(given, "get_triggered_stages")):
         raise HookTypeError(f"a hook must inherit from Hook or be a dict with a 'type'; {given!r} is neither")

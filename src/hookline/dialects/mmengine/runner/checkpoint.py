@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hookline.checkpoint import store
 from hookline.checkpoint.compatibility import misfits, with_versions
+from hookline.common.torch_private import set_versions, versions_of
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.model.test_time_aug import BaseTTAModel
 from hookline.dialects.mmengine.runner import foreign
@@ -63,11 +64,9 @@ def inside_of(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     if not isinstance(model, BaseTTAModel):
         return state
     named = OrderedDict((f"module.{name}", value) for name, value in state.items())
-    versions = getattr(state, "_metadata", None)
+    versions = versions_of(state)
     if versions is not None:
-        named._metadata = {  # type: ignore[attr-defined]  # as torch does
-            f"module.{name}".rstrip("."): version for name, version in versions.items()
-        }
+        set_versions(named, {f"module.{name}".rstrip("."): version for name, version in versions.items()})
     return named
 
 

@@ -50,7 +50,7 @@ class _TrainLoop(TrainLoop, Counters):
         self,
         runner: Runner,
         dataloader: Any,
-        limits: dict[str, int],
+        limits: dict[str, Any],
         val_begin: int,
         val_interval: int,
         dynamic_intervals: Sequence[tuple[int, int]] | None,

@@ -466,7 +466,6 @@ class Runner(native.Runner):
         priority: Any = None,
         on_error: Literal["raise", "disable"] | None = None,
         budget: str | float | None = None,
-        budget_action: Literal["warn", "throttle"] | None = None,
     ) -> None:
         """Add a hook, even during training: an object or a dict with a `type`. Hooks of the mmengine package work."""
         made, placed, tolerance, limits = building.build_hook(hook)
@@ -474,7 +473,6 @@ class Runner(native.Runner):
         where = "argument" if priority is not None else "config"
         wanted = placed if priority is None else priority
         limits |= {"budget": budget} if budget is not None else {}
-        limits |= {"budget_action": budget_action} if budget_action is not None else {}
         policy = tolerance if on_error is None else on_error
         self.plan.add(made, wanted, policy, where, unused_points(made), **limits)
 

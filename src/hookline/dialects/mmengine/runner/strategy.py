@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -15,6 +15,7 @@ from hookline.dialects.mmengine.registry import MODEL_WRAPPERS
 from hookline.plan.scopes import NOTHING
 from hookline.strategies import Single
 from hookline.strategies.ddp import DDP
+from hookline.strategies.gradients import CopiedGradients
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +46,7 @@ class OneProcess(Single):
     """Train in this process only."""
 
     def __init__(self, wrap: Wrap) -> None:
+        super().__init__()
         self._wrapping = WrapOnce(wrap)
 
     def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
@@ -55,10 +57,9 @@ class OneProcess(Single):
 class Wrapped(DDP):
     """Train copies of a model in several processes, in a model wrapper."""
 
-    syncs_in_forward = False  # `optim_context` does this
-
     def __init__(self, wrap: Wrap, timeout: float = TIMEOUT) -> None:
         super().__init__(timeout)
+        self.gradients = SyncedByWrapper(self.group)
         self._wrapping = WrapOnce(wrap)
 
     def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
@@ -69,12 +70,19 @@ class Wrapped(DDP):
         """Let the Runner wrap the model."""
         return self._wrapping.prepare(model)
 
-    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
+    @contextmanager
+    def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
         """Return the wrapper, whose `val_step` waits for no other process."""
-        return nullcontext(wrapped)
+        yield wrapped
 
-    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return an empty context: `optim_context` has already decided this, before the forward pass."""
+
+class SyncedByWrapper(CopiedGradients):
+    """The gradients of a model whose `optim_context` decides, before the forward pass, whether to sync."""
+
+    sync_in_forward = False
+
+    def syncing(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
+        """Return an empty context."""
         return NOTHING
 
 

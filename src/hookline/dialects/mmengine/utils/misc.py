@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
+from hookline.common.import_rules import check_import
 from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.errors import ConfigError
@@ -119,6 +120,7 @@ def import_modules_from_strings(imports: str | Sequence[str], allow_failed_impor
 
 
 def _import(name: str, may_fail: bool) -> Any:
+    check_import(name)
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -131,6 +133,7 @@ def _import(name: str, may_fail: bool) -> Any:
 def get_object_from_string(obj_name: str) -> Any:
     """Return the object of a dotted name: a module, or something in one. None if there is no such module."""
     parts = obj_name.split(".")
+    check_import(parts[0])
     for length in range(len(parts), 0, -1):
         try:
             found: Any = importlib.import_module(".".join(parts[:length]))

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hookline.common.environment import hidden_in
+from hookline.common.escape import hide_in_texts
 from hookline.errors import ConfigError, did_you_mean
+
+#: The settings of a run that people see anyway.
+SHOWN = (("name",), ("exp_dir",), ("trainer", "output_path"), ("trainer", "device"))
+_ENVIRONMENT = re.compile(r"\$\{oc\.env:\s*([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class WrongConfigError(ConfigError, TypeError, ValueError):
@@ -56,6 +63,7 @@ def load_config(*yamls: str | Path, cli_args: Iterable[str] = (), from_string: b
     read = conf.create if from_string else conf.load
     try:
         merged = conf.merge(*(read(given) for given in yamls), conf.from_cli(list(cli_args)), kwargs)
+        _hide_environment(conf.to_container(merged))
         conf.resolve(merged)
     except FileNotFoundError as error:
         raise ConfigError(f"config file not found: {error.filename}") from None
@@ -111,8 +119,27 @@ def dump_config(path: str | Path, config: Any) -> None:
 def config_text(config: Any) -> str:
     """Return a config as YAML."""
     conf = _omegaconf()
-    text: str = conf.to_yaml(config if conf.is_config(config) else conf.create(config_to_primitive(config)))
+    data = conf.to_container(config) if conf.is_config(config) else config_to_primitive(config)
+    text: str = conf.to_yaml(conf.create(hidden_in(data), flags={"allow_objects": True}))
     return text
+
+
+def _hide_environment(data: Any) -> None:
+    """Keep the values of environment variables that a config refers to out of files and messages."""
+    used = list(_variables(data, ()))
+    shown = {name for keys, name in used if keys in SHOWN}
+    for _, name in used:
+        if name in os.environ and name not in shown:
+            hide_in_texts(os.environ[name], f"${{oc.env:{name}}}")
+
+
+def _variables(value: Any, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield the environment variables that a config refers to, each with the keys of the text that does so."""
+    if isinstance(value, str):
+        yield from ((keys, name) for name in _ENVIRONMENT.findall(value))
+    elif isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _variables(inner, (*keys, key))
 
 
 def _may_be_none(field: dataclasses.Field[Any]) -> bool:

@@ -30,7 +30,6 @@ from hookline.resume.contract import Contract
 from hookline.resume.start import Source, SourceKind, Start
 from hookline.run.keep import Choices
 from hookline.rundir import control, journal, moves, ownership
-from hookline.state import lost_folders
 from hookline.state.saving import Saving
 
 if TYPE_CHECKING:
@@ -158,8 +157,8 @@ class FolderSaving(Saving):
 
     def check_folders(self) -> None:
         """At the end of a run, report that its folder was deleted."""
-        if lost := self._host.strategy.on_main(lambda: lost_folders.find(self._host.folders)):
-            raise lost_folders.error(lost, [])
+        if lost := self._host.strategy.on_main(lambda: ownership.find_lost(self._host.folders)):
+            raise ownership.lost_error(lost, [])
 
     def enter(self, targets: list[Target]) -> None:
         """Lock the folders of these targets. Where this run has not saved yet, move earlier saves away."""

@@ -157,7 +157,7 @@ class _ClipWith(Clip):
         parameters = list(parameters)
         if self.norm is not None:
             return torch.nn.utils.clip_grad_norm_(parameters, self.norm, self.norm_type, **self.options)
-        total = strategy.gradient_norm(parameters, self.norm_type)
+        total = strategy.gradients.norm_of(parameters, self.norm_type)
         torch.nn.utils.clip_grad_value_(parameters, self.value or 0.0, **self.options)
         return total
 

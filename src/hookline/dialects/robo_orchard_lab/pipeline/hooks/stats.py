@@ -8,7 +8,8 @@ from datetime import timedelta
 from pydantic import Field
 
 from hookline.common.durations import clock
-from hookline.data.batches import batch_size, length_of
+from hookline.data.batches import length_of
+from hookline.data.weights import batch_size
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
