@@ -209,13 +209,6 @@ def test_a_method_that_is_never_due_is_named_unless_the_hook_also_works_at_the_e
     ]
 
 
-def test_the_interval_of_a_hook_is_named_as_its_parameter() -> None:
-    assert warned(toy_runner(custom_hooks=[GradNormHook(interval=50)])) == [
-        "GradNormHook.before_optimizer_step is never called: interval=50, but this run has 8 optimizer steps; use "
-        "interval=8 or less"
-    ]
-
-
 def test_a_hook_of_evaluations_is_named_in_a_run_without_them() -> None:
     class Looks(Hook):
         def before_val(self) -> None:
@@ -278,8 +271,8 @@ def test_a_hook_of_the_user_can_say_what_it_waits_for() -> None:
         (
             GradNormHook(),
             {},
-            "GradNormHook.before_optimizer_step is never called: every=50, but this run has 8 optimizer steps; use "
-            "every=8 or less",
+            "GradNormHook.before_optimizer_step is never called: interval=50, but this run has 8 optimizer steps; use "
+            "interval=8 or less",
         ),
         (CheckInvalidLossHook(interval=50), {}, ""),  # the losses are checked at the end
         (StatsMonitorHook(), {}, ""),
