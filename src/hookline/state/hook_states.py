@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from hookline.checkpoint.shards import has_shards
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain, is_simple, refuse_unlike
@@ -51,6 +52,12 @@ def collect(hooks: Iterable[Named]) -> dict[str, Any]:
         except Exception as error:
             blame(error, f"in hook {entry.name}, while saving its state")
             raise
+        if state and getattr(entry.hook, "state_per_rank", False) and has_shards(state):
+            raise HookError(
+                f"{entry.name} has state_per_rank = True, but its state has sharded tensors, so the other values of "
+                "all processes but the main one would be lost; move the tensors into another hook, or leave out "
+                "state_per_rank if all processes have the same values"
+            )
         if state:
             states[entry.name] = state
     return states
