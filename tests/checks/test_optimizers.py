@@ -19,9 +19,10 @@ from torch.optim.lr_scheduler import (
 
 from hookline import Hook, Optim, Runner
 from hookline.engine.steps import cross_entropy
-from hookline.errors import ConfigError, HookError, StorageError, exit_code_of
+from hookline.errors import ConfigError, DistributedError, HookError, StorageError, exit_code_of
 from hookline.rundir import journal
 from hookline.schedules import Cosine, Warmup
+from hookline.strategies.gradients import CopiedGradients
 from hookline.testing import toy_data, toy_model, toy_runner
 
 
@@ -35,6 +36,26 @@ def refusal(runner: Runner) -> str:
 
 
 # -- parameters
+
+
+def test_a_parameter_that_a_hook_unfreezes_after_ddp_has_wrapped_the_model_is_refused_by_name(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path, max_epochs=2)
+    runner.model[0].requires_grad_(False)  # type: ignore[operator]  # a Sequential
+    gradients = CopiedGradients(cast("Any", None))
+    gradients.note_wrapped(runner.model)
+    runner.strategy.gradients = gradients
+
+    @runner.on("after_train_epoch")
+    def unfreeze(runner: Runner) -> None:
+        runner.model[0].requires_grad_(True)  # type: ignore[operator]  # a Sequential
+
+    with pytest.raises(DistributedError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        "0.weight and 1 more: trained by iteration 4, but frozen or missing when the strategy 'single' wrapped the "
+        "model, which averages no other gradients, so each process trains its own; let it require gradients from the "
+        "start, and freeze it with FreezeHook(patterns, until_epoch=...)"
+    )
 
 
 def test_an_optimizer_of_another_model_is_refused() -> None:

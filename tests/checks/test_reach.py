@@ -271,8 +271,8 @@ def test_a_hook_of_the_user_can_say_what_it_waits_for() -> None:
         (
             GradNormHook(),
             {},
-            "GradNormHook.before_optimizer_step is never called: every=50, but this run has 8 optimizer steps; use "
-            "every=8 or less",
+            "GradNormHook.before_optimizer_step is never called: interval=50, but this run has 8 optimizer steps; use "
+            "interval=8 or less",
         ),
         (CheckInvalidLossHook(interval=50), {}, ""),  # the losses are checked at the end
         (StatsMonitorHook(), {}, ""),

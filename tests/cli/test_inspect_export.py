@@ -29,7 +29,7 @@ def test_inspect_shows_the_contents_origin_and_integrity_of_a_file(run: Path) ->
     rows = [(line[:16].strip(), line[18:]) for line in output.splitlines()]
     assert [name for name, _ in rows] == [
         *["file", "", "run", "saved", "on", "hooks", "position", "state_dict", "optimizer", "param_schedulers"],
-        *["scaler", "metrics", "writers", "metric states", "hook states", "rng", "use"],
+        *["scaler", "modules", "metrics", "writers", "metric states", "hook states", "rng", "use"],
     ]
     found = dict(rows)
     assert re.fullmatch(r"epoch_1.pth, [0-9.]+ kB", found["file"])

@@ -167,7 +167,7 @@ class NoArguments(Hook):
 
 
 class NoRunner(Hook):
-    def after_train_iter(self, outputs: Any, batch_idx: int) -> None: ...
+    def after_train_iter(self, outputs: Any, batch_idx: int, batch: Any) -> None: ...
 
 
 class PositionalOnly(Hook):
@@ -225,7 +225,7 @@ REFUSED = [
         NoRunner,
         "after_train_iter",
         "NoRunner.after_train_iter ({}): its first parameter receives the runner, but 'outputs' is an argument of the "
-        "point; write (runner, outputs, batch_idx)",
+        "point; write (runner, outputs, batch_idx, data_batch)",
     ),
     (
         PositionalOnly,

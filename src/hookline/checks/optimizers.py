@@ -10,7 +10,7 @@ from torch.optim import lr_scheduler
 
 from hookline.checks.reach import mentions, names_in
 from hookline.common.escape import escaped
-from hookline.errors import ConfigError, HookError
+from hookline.errors import ConfigError, DistributedError, HookError
 from hookline.optim import retiming
 from hookline.optim.refusals import refuse_closure, refuse_other_optimizer
 from hookline.optim.schedules import Constant, Cosine, Linear, Schedule, WarmupStableDecay
@@ -138,8 +138,8 @@ def check_parameters(runner: Run) -> None:
     report_untrained(runner)
 
 
-def refuse_emptied(runner: Run) -> None:
-    """Refuse to train on after code of the user has removed all parameters from an optimizer.
+def recheck(runner: Run) -> None:
+    """Refuse to train on after code of the user has emptied an optimizer, or unfrozen parameters that are not shared.
 
     This runs in a few iterations only, so the message names the hooks that may have done it.
     """
@@ -151,6 +151,25 @@ def refuse_emptied(runner: Run) -> None:
         raise HookError(
             f"{_name_of(name, optim)} has no parameters left by iteration {runner.position.iter}{by}, so nothing is "
             "trained; to stop training a parameter, freeze it: parameter.requires_grad_(False)"
+        )
+    refuse_unshared(runner)
+
+
+def refuse_unshared(runner: Run) -> None:
+    """Refuse to train parameters whose gradients are not averaged over the processes: they were frozen at the start."""
+    gradients = runner.strategy.gradients
+    updated = {id(each) for optim in runner.optims.values() for each in optim.parameters()}
+    alone = [
+        name
+        for name, parameter in runner.model.named_parameters()
+        if parameter.requires_grad and id(parameter) in updated and not gradients.averages(parameter)
+    ]
+    if alone:
+        raise DistributedError(
+            f"{escaped(alone[0])}{f' and {len(alone) - 1} more' if alone[1:] else ''}: trained by iteration "
+            f"{runner.position.iter}, but frozen or missing when the strategy '{runner.strategy.name}' wrapped the "
+            "model, which averages no other gradients, so each process trains its own; let it require gradients from "
+            "the start, and freeze it with FreezeHook(patterns, until_epoch=...)"
         )
 
 

@@ -175,18 +175,23 @@ def never_called(entry: Entry, lengths: Lengths) -> Iterator[str]:
     if any(call.point.name in AT_THE_END and call.every is None for call in calls):
         return
     for call in calls:
-        if call.every is not None and (why := never_due(call, lengths)):
+        if call.every is not None and (why := never_due(call, lengths, _name_of_frequency(entry.hook))):
             method = "" if call.method is entry.hook else f".{call.point.name}"
             at = "" if method else f" at {call.point.name}"
             yield f"{entry.name}{method} is never called{at}: {why}"
 
 
-def never_due(call: Call, lengths: Lengths) -> str:
+def _name_of_frequency(hook: Any) -> str:
+    """Return the parameter that sets how often a hook is called: most hooks have an `interval`."""
+    return "interval" if "interval" in getattr(type(hook).__init__, "__annotations__", {}) else "every"
+
+
+def never_due(call: Call, lengths: Lengths, parameter: str = "every") -> str:
     """Return why the frequency of a method is never due; an empty string if it is, or if that is unknown."""
     every, unit, loop = call.every, call.point.counts, lengths.loop
     assert every is not None
     assert unit is not None, "the plan refuses a frequency at a point that counts nothing"
-    often = f"every={every.n}" if not every.by_epoch else f"every='{every.n}ep'"
+    often = f"{parameter}={every.n}" if not every.by_epoch else f"{parameter}='{every.n}ep'"
     found = OF_EVALUATION.fullmatch(call.point.name)
     stage = found[1] if found else ""
     if stage and stage not in lengths.stages:  # a hook may have methods for stages that a run does not have
@@ -203,7 +208,7 @@ def never_due(call: Call, lengths: Lengths) -> str:
     if highest is None or every.n <= highest:
         return ""
     where = f"the longest data set of {stage}" if unit == "batch" else "this run"
-    lower = f"; use every={highest} or less" if highest and not every.by_epoch else ""
+    lower = f"; use {parameter}={highest} or less" if highest and not every.by_epoch else ""
     return f"{often}, but {where} has {quantity(highest, unit)}{lower}"
 
 

@@ -17,7 +17,7 @@ class Driver:
     """Follows a loop from iteration to iteration.
 
     Args:
-        host: The owner of the plan, the counters, the requests and the checkpoints. Hooks see it.
+        host: The owner of the plan, the counters, the requests and the checkpoints.
         max_iters: The number of iterations after which the loop must end; None if something else ends it.
     """
 

@@ -27,7 +27,7 @@ class Evaluation(Validations):
     """The evaluations of a run.
 
     Args:
-        host: The owner of the plan, the counters, the requests and the checkpoints. Hooks see it.
+        host: The owner of the plan, the counters, the requests and the checkpoints.
         compute: The model, its device and its precision.
         val: The validation loops by name.
         test: The test loops by name.

@@ -60,7 +60,7 @@ class Training(Driver):
     """The state of one call of `train`: the pass over the data, the current iteration, the losses.
 
     Args:
-        host: The owner of the plan, the counters, the requests and the checkpoints. Hooks see it.
+        host: The owner of the plan, the counters, the requests and the checkpoints.
         loop: The data, the step and the length.
         optims: The optimizers.
         compute: The model, its device and its precision.

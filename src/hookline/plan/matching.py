@@ -81,7 +81,7 @@ def _passed_source(point: Point, method: Callable[..., Any], place: Place, undec
     if parameters and parameters[0].kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
         first = parameters[0]
         if first.name in given and not undeclared:
-            right = ", ".join(("runner", *(p.name for p in parameters)))
+            right = ", ".join(("runner", *(ARGUMENTS_ELSEWHERE.get(p.name, p.name) for p in parameters)))
             raise HookError(
                 f"{place}: its first parameter receives the runner, but '{first.name}' is an argument of the point; "
                 f"write ({right})"

@@ -1,7 +1,7 @@
 """The contract of a resume: what differs between a checkpoint and the run that resumes it, and who wins.
 
 `compare` takes the facts of both as plain data and returns a list of differences. Nothing is loaded or changed here:
-`hookline.resume.report` reports the list, and `decisions` puts the choices into effect.
+`hookline.resume.report` reports the list, and `apply` puts the choices into effect.
 """
 
 from __future__ import annotations

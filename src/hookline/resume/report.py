@@ -1,9 +1,9 @@
 """Resuming by contract: what differs between a checkpoint and the run that resumes it, and the report of it.
 
-    found = resuming.compare_with(host, checkpoint, path)   # before anything is loaded
-    decisions.refuse_undecided(runner, found, checkpoint)
+    found = report.compare_with(host, checkpoint, path)     # before anything is loaded
+    apply.refuse_undecided(runner, found, checkpoint)
     ...                                                     # the checkpoint is loaded
-    decisions.apply(runner, found, before)                  # where the config wins over the loaded state
+    apply.apply(runner, found, before)                      # where the config wins over the loaded state
 
 `hookline.resume.compare` finds the differences.
 """

@@ -1,4 +1,4 @@
-"""Windows and Validations: what the handling of requests needs of a host besides the requests themselves."""
+"""The windows and validations of a host, as `handle_requests` in `hookline.engine.loops` sees them."""
 
 from __future__ import annotations
 

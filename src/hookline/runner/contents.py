@@ -103,7 +103,7 @@ class RunContents(Contents):
     def check(self) -> None:
         """Refuse to save after a loss of NaN or Inf, or an optimizer without parameters. Warn about untrained ones."""
         check_losses(self._run.training, self._run.position.iter)
-        optimizers.refuse_emptied(self._run)
+        optimizers.recheck(self._run)
         optimizers.report_untrained(self._run)
 
     def tensor_holders(self) -> Iterable[Any]:

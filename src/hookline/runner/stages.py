@@ -93,7 +93,7 @@ class RunStages(Stages):
             run.span.start_at(run.position)
         training.losses_since = run.position.iter
         training.before_first_pass = partial(check_before_first_pass, run)
-        training.recheck = partial(optimizers.refuse_emptied, run)
+        training.recheck = partial(optimizers.recheck, run)
         if run.config is not None:
             run.writers.write_config("config", run.config, run.position.iter)
         check_before_training(run)

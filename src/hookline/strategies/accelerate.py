@@ -155,6 +155,7 @@ class Accelerate(Processes):
         unwrap(model).to(device)
         if self.accelerator is None or not any(parameter.requires_grad for parameter in model.parameters()):
             return model
+        self.gradients.note_wrapped(model)
         wrapped: nn.Module = self.accelerator.prepare_model(model)
         return wrapped
 

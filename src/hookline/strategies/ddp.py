@@ -51,6 +51,7 @@ class DDP(Processes):
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model
         devices = None if device.type == "cpu" else [device]
+        self.gradients.note_wrapped(model)
         return DistributedDataParallel(model, device_ids=devices, **self.options)
 
     def without_wrapper(self, wrapped: nn.Module) -> nn.Module:

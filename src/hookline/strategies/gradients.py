@@ -34,6 +34,13 @@ class Gradients:
     def drop(self, model: nn.Module) -> None:
         """Drop gradients that backward passes without sync keep outside the parameters' own gradients."""
 
+    def note_wrapped(self, model: nn.Module) -> None:
+        """Remember which parameters require gradients when the model is wrapped for several processes."""
+
+    def averages(self, parameter: Tensor) -> bool:
+        """Return whether the gradient of a parameter is averaged over the processes, if there are several."""
+        return True
+
     def norm_of(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
         """Return the norm of all gradients of these parameters together, on the device, even if they are sharded."""
         return self.norm([p.grad for p in parameters if p.grad is not None], norm_type)
@@ -50,6 +57,16 @@ class CopiedGradients(Gradients):
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        #: The parameters that required gradients when DDP wrapped the model; it averages no others. None before that.
+        self._averaged: set[int] | None = None
+
+    def note_wrapped(self, model: nn.Module) -> None:
+        """Remember which gradients DDP averages: of the parameters that require gradients now."""
+        self._averaged = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+
+    def averages(self, parameter: Tensor) -> bool:
+        """Return whether DDP averages the gradient of a parameter over the processes."""
+        return self._averaged is None or id(parameter) in self._averaged
 
     def syncing(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
         """Return the context of one forward pass; without sync, the gradients stay in this process."""

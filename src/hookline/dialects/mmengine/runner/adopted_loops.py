@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from hookline.data.weights import Weigher
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.evaluator.evaluator import Evaluator, EvaluatorMetrics
 from hookline.dialects.mmengine.runner.base_loop import BaseLoop
@@ -41,6 +42,7 @@ class OwnTrainLoop(Counters, TrainLoop):
     step = staticmethod(train_step)
     updates_itself = True
     limit_batches = None
+    weigher = Fallback(lambda loop: Weigher(None, type(loop).__name__))
     val_interval = Fallback(lambda loop: 1)  # a project sets it, or not
     val_begin = Fallback(lambda loop: 1)
     set_for_validation = Fallback(lambda loop: [])
@@ -62,6 +64,7 @@ class OwnEvalLoop(BaseLoop, EvalLoop):
     step = staticmethod(val_step)
     only_loss, loss, limit_batches, _planned = False, None, None, None
     may_be_tried, is_own, own_run = False, True, False
+    weigher = Fallback(lambda loop: Weigher(None, type(loop).__name__))
     metrics = Fallback(lambda loop: _metrics_of(loop))
 
     def within(self) -> AbstractContextManager[Any]:
