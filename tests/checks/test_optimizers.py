@@ -40,14 +40,14 @@ def refusal(runner: Runner) -> str:
 
 def test_a_parameter_that_a_hook_unfreezes_after_ddp_has_wrapped_the_model_is_refused_by_name(tmp_path: Path) -> None:
     runner = toy_runner(work_dir=tmp_path, max_epochs=2)
-    runner.model[0].requires_grad_(False)  # type: ignore[operator]  # a Sequential
+    runner.model[0].requires_grad_(False)  # type: ignore[index]  # a Sequential
     gradients = CopiedGradients(cast("Any", None))
     gradients.note_wrapped(runner.model)
     runner.strategy.gradients = gradients
 
     @runner.on("after_train_epoch")
     def unfreeze(runner: Runner) -> None:
-        runner.model[0].requires_grad_(True)  # type: ignore[operator]  # a Sequential
+        runner.model[0].requires_grad_(True)  # type: ignore[index]  # a Sequential
 
     with pytest.raises(DistributedError) as refused:
         runner.train()

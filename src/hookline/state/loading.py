@@ -66,10 +66,6 @@ class Loading:
         then, self.data = self.data, {}
         refuse_other_data(then, now, in_epoch)
 
-    def data_of_next_pass(self) -> dict[str, int]:
-        """Return the data that was replaced in this run, or before it was resumed."""
-        return self.data | self.replaced_data()
-
     def resume_loader(self, state: dict[str, Any] | None) -> None:
         """Let the first pass of the resumed run start from this state of its loader."""
         self._loader_state = (True, state)

@@ -289,7 +289,7 @@ class PositionPart(RunnerPart, CountersPart):
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
-        if data := runner.loading.data_of_next_pass():
+        if data := runner.loading.data | runner.loading.replaced_data():  # also before it was resumed
             state["data"] = data
         if runner.position.batch:
             state["data_of_pass"] = runner.loading.data_of_pass
@@ -309,8 +309,7 @@ class PositionPart(RunnerPart, CountersPart):
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
         odd, optims = super().malformed(state), self._runner.optims
-        if not odd:
-            odd = [f"['{name}']" for name in ("data", "data_of_pass") if is_malformed(state.get(name, {}))]
+        odd = odd or [f"['{name}']" for name in ("data", "data_of_pass") if is_malformed(state.get(name, {}))]
         if odd or not optims:
             return odd
         if "updates" not in state:
