@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline import EvalLoop
+from hookline.common import launched
 from hookline.engine.metrics import accuracy
 from tests.distributed import cases
 
@@ -40,6 +41,32 @@ def in_validation(folder: str, batches: list[int], saved: bool, resume: bool = F
         resume=resume,
     )
     runner.on("before_train")(lambda runner: begun.__setitem__(0, True))
+    try:
+        runner.train()
+    except SystemExit as end:
+        return cases.seen(runner) | {"evaluated": evaluated[0], "code": end.code}
+    return cases.seen(runner) | {"evaluated": evaluated[0], "code": 0}
+
+
+def in_validation_with_actor(folder: str, batches: list[int]) -> dict[str, Any]:
+    """Get a signal in a validation that cannot be left, and that lasts longer than the launcher waits."""
+    os.environ[launched.GRACE] = "0"
+    rank, evaluated = int(os.environ["RANK"]), [0]
+
+    def predict(model: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+        evaluated[0] += 1
+        if evaluated[0] == 3 and rank == 1:
+            terminate()
+        return cases.predict(model, batch)
+
+    data = [(torch.randn(4, 8), torch.randint(3, (4,))) for _ in range(batches[rank])]
+    runner = cases.build(
+        folder,
+        val=EvalLoop(cases.iter_of(data), predict, loss=cases.step),
+        default_hooks={"checkpoint": {"interval": 3}},
+        trial_batch=False,
+    )
+    runner.on("before_val_iter")(lambda runner: None)
     try:
         runner.train()
     except SystemExit as end:

@@ -48,6 +48,20 @@ def test_fault_5_a_validation_whose_iteration_is_saved_is_left_and_the_run_resum
     assert told(straight.ranks, "hash") == told(resumed.ranks, "hash")
 
 
+@pytest.mark.parametrize(("batches", "evaluated"), [([1000, 1000], [7, 7]), ([1000, 3], [7, 3])])
+def test_fault_5_a_validation_that_cannot_be_left_ends_in_all_processes_after_the_same_batch_before_a_kill(
+    tmp_path: Path, batches: list[int], evaluated: list[int]
+) -> None:
+    done = run("in_validation_with_actor", tmp_path, batches, module=MODULE)
+    assert told(done.ranks, "code", "iter", "evaluated") == [(143, 4, each) for each in evaluated], done.output
+    assert files(tmp_path) == []
+    assert [line[21:] for line in (tmp_path / "run" / "run.log").read_text().splitlines()][-1] == (
+        "ended by SIGTERM to rank 1 after iteration 4: the validation took too long, and the state before it is not "
+        "saved, because <lambda> takes part in it and may change training; a hook that only looks is left at once if "
+        "it declares role = 'observer'; no checkpoint was written yet"
+    )
+
+
 def test_fault_5_a_signal_to_one_process_in_a_long_save_ends_all_right_after_it(tmp_path: Path) -> None:
     done = run("in_save", tmp_path, module=MODULE)
     assert told(done.ranks, "code", "iter") == [(143, 2)] * 2, done.output

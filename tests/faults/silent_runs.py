@@ -218,7 +218,12 @@ def _losses() -> list[Case]:
             "call runner.stop(reason)",
             train=training(step='"bad:exits"'),
         ),
-        failing("two_parameters_more", "TypeError: two_parameters_more() missing 2 required positional arguments"),
+        bad(
+            "fault_22_step_two_parameters_more",
+            2,
+            listed("2:69  train.step: a step is called with (model, batch), which two_parameters_more does not accept"),
+            train=training(step='"bad:two_parameters_more"'),
+        ),
         failing("fails", "KeyError: 'no such column'\n"),
         failing("ends_early", "StopIteration\n"),
         infinite(

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import nn
 
+from hookline import EvalLoop
 from hookline.checkpoint import seal, store
-from hookline.testing import toy_runner
+from hookline.common import launched
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import predict
+from hookline.testing import toy_data, toy_runner
 from tests.faults.children import running
 from tests.faults.kills import reference, wait_until
 from tests.faults.runs import as_command, digests, everything, train
@@ -153,6 +158,45 @@ def test_fault_5_a_validation_with_a_hook_that_affects_training_is_finished_firs
         runner.train()
     assert [path.name for path in tmp_path.glob("*.pth")] == ["epoch_2.pth"]
     assert runner.validations == 2
+
+
+@pytest.mark.parametrize(("interval", "files", "where"), [
+    (5, ["iter_5.pth"], "iteration 5 is saved in {}/iter_5.pth"),
+    (0, [], "no checkpoint was written yet"),
+])  # fmt: skip
+def test_fault_5_a_validation_that_cannot_be_left_ends_before_the_launcher_kills_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: int, files: list[str], where: str
+) -> None:
+    monkeypatch.setenv(launched.GRACE, "0")
+    batches = list[int]()
+
+    def step(model: nn.Module, batch: Any) -> Any:
+        batches.append(runner.iter)
+        return predict(model, batch)
+
+    runner = signalled(
+        *(signal.SIGTERM, "before_val_iter", 8),
+        work_dir=tmp_path,
+        trial_batch=False,
+        val=EvalLoop(toy_data(5, seed=1), step, metrics={"accuracy": accuracy}),
+        default_hooks={"checkpoint": {"by_epoch": False, "interval": interval}},
+    )
+    with pytest.raises(SystemExit) as ended:
+        runner.train()
+    assert ended.value.code == 143
+    assert batches == [4] * 5 + [8] * 2
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == files
+    why = (
+        "because send takes part in it and may change training; a hook that only looks is left at once if it declares "
+        "role = 'observer'"
+    )
+    said = [line[21:] for line in (tmp_path / "run.log").read_text().splitlines()]
+    began = said.index(f"the validation is finished first, {why}; after 0 seconds, the run ends without saving")
+    assert said[began + 1 :] == [
+        "ended by SIGTERM after iteration 8: the validation took too long, and the state before it is not saved, "
+        f"{why}; {where.format(tmp_path)}",
+        *["Continue with: Runner(..., resume=True).train()"] * bool(files),
+    ]
 
 
 # -------------------------------------------------------------------------------------------- a second signal

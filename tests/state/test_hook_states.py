@@ -11,6 +11,7 @@ import torch
 from hookline import Hook, Runner
 from hookline.errors import HookError
 from hookline.testing import toy_runner
+from tests.distributed.alone import group_of_one
 
 
 class Counts(Hook):
@@ -88,3 +89,44 @@ def test_a_hook_that_is_known_only_during_training_is_not_refused(tmp_path: Path
             self.data = state["data"]
 
     assert train(tmp_path, Later()).iter == 4
+
+
+class KeepsWeights(Hook):
+    """A hook whose state has a number, and sharded tensors from some iteration on."""
+
+    def __init__(self, since: int = 0) -> None:
+        self.since, self.count = since, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number, and the newest weights."""
+        kept = [{"weights": dict(self.runner.model.named_parameters())}] if self.runner.iter >= self.since else []
+        return {"count": self.count, "kept": kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the number."""
+        self.count = state["count"]
+
+
+@pytest.mark.parametrize(("since", "steps"), [(0, 0), (4, 4)])  # before the first step, or at the first save
+def test_a_state_per_rank_with_sharded_tensors_is_refused_by_name_before_it_is_saved(
+    tmp_path: Path, since: int, steps: int
+) -> None:
+    class PerRank(KeepsWeights):
+        state_per_rank = True
+
+    runner = toy_runner(strategy="fsdp", custom_hooks=[PerRank(since)], work_dir=tmp_path)
+    with group_of_one(), pytest.raises(HookError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        "PerRank has state_per_rank = True, but its state has sharded tensors, so the other values of all processes "
+        "but the main one would be lost; move the tensors into another hook, or leave out state_per_rank if all "
+        "processes have the same values"
+    )
+    assert runner.iter == steps
+    assert not list(tmp_path.glob("*.dcp"))
+
+
+def test_a_state_with_sharded_tensors_that_is_the_same_in_all_processes_is_saved(tmp_path: Path) -> None:
+    with group_of_one():
+        toy_runner(strategy="fsdp", custom_hooks=[KeepsWeights()], max_epochs=1, work_dir=tmp_path).train()
+    assert [path.name for path in tmp_path.glob("*.dcp")] == ["epoch_1.dcp"]

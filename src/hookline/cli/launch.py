@@ -17,6 +17,7 @@ from hookline.launching.elastic import run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookline.config.factory import Maker
     from hookline.config.loading import LoadedConfig
     from hookline.launching.options import Options
 
@@ -73,8 +74,11 @@ def train_in_processes(
     from hookline.config.factory import Maker
     from hookline.strategies import pick
 
-    Maker(loaded, resolver).call(("strategy",), pick, loaded.data.get("strategy", "auto"))
+    maker = Maker(loaded, resolver)
+    maker.call(("strategy",), pick, loaded.data.get("strategy", "auto"))
     refuse_missing_devices(loaded.data.get("device", "auto"), options.nproc)
+    if options.nproc > (os.cpu_count() or 1):  # otherwise the processes are cheap, and building the data may not be
+        refuse_few_samples(maker, options.nproc * options.nodes[0])
     # Python would find modules in the working directory first, unless this process does so, too.
     safe_path = () if sys.path[:1] in ([""], [os.getcwd()]) else ("-P",)
     command = [sys.executable, "-u", *safe_path, "-m", "hookline", "train", *(["--resume"] if resume else [])]
@@ -99,3 +103,24 @@ def refuse_missing_devices(name: str, nproc: int) -> None:
             f"--nproc {nproc} needs a device for each process, but this machine has {count} of the type "
             f"'{device.type}'; use --nproc {count}, or train on the CPU with device=cpu"
         )
+
+
+def refuse_few_samples(maker: Maker, processes: int) -> None:
+    """Build the training data, and raise an error if it has too few samples for the processes.
+
+    Data that only a started process can build is left to the processes, which check the same.
+    """
+    from hookline.common import rng
+    from hookline.common.import_rules import import_rules
+    from hookline.config.assembly import Assembly
+    from hookline.data.sources import shared
+
+    keys, section = ("train", "dataloader"), maker.loaded.data.get("train") or {}
+    if "dataloader" not in section:
+        return
+    try:
+        with rng.preserved(), import_rules(maker.resolver.modules.judge):
+            loader = Assembly(maker).build_loader(keys, section["dataloader"])
+    except Exception:  # it may need the group of processes, or its variables
+        return
+    maker.call(keys, shared, loader, 0, processes, True)

@@ -246,12 +246,20 @@ class Order:
                 f"{type(self).__name__} would give every process the same batches; let its `batches` and `__len__` "
                 "return the share of process self.rank of self.processes, and set shares_itself = True in the class"
             )
-        if pad and len(self.dataset) < processes:
-            raise ConfigError(
-                f"{processes} processes cannot train together on {len(self.dataset)} sample"
-                f"{'s' * (len(self.dataset) != 1)}: start at most as many processes as there are samples"
-            )
+        if pad and processes > 1:
+            self._refuse_few_samples(processes)
         self.rank, self.processes, self.pad = rank, processes, pad
+
+    def _refuse_few_samples(self, processes: int) -> None:
+        found, together = len(self.dataset), self.batch_size * processes
+        refused = f"{processes} processes cannot train together on {count(found, 'sample')}"
+        if found < processes:
+            raise ConfigError(f"{refused}: start at most as many processes as there are samples")
+        if self.drop_last and found < together and type(self).__len__ is Order.__len__:
+            raise ConfigError(
+                f"{refused}: with drop_last, they need {together} for one batch of {self.batch_size} in each; start "
+                "fewer processes, use a smaller batch_size, or leave out drop_last"
+            )
 
     def samples(self, batch: int) -> int | None:
         """Return the number of samples of a batch in this process; None if a subclass decides that."""

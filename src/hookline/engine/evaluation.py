@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from hookline.common import launched
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
-from hookline.engine.loops import end_if_signaled, evaluate
+from hookline.engine.loops import end_if_signaled, end_without_state, evaluate
 from hookline.errors import DistributedError
 from hookline.run.handling import Validations
 from hookline.state.before_validation import BeforeValidation, Interrupted, actors_inside, before_validation
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from hookline.state.host import Host
 
 Stage = Literal["val", "test"]
+#: The share of the grace period after which a validation that a signal could not interrupt is given up.
+IN_TIME = 0.9
 
 
 class Evaluation(Validations):
@@ -125,6 +129,8 @@ class Evaluation(Validations):
 
     def _leave_if_possible(self) -> None:
         host = self.host
+        if self._has_to_finish:
+            self._end_if_overdue()
         if not host.requests.signal or self._has_to_finish:
             return
         if host.strategy.on_main(host.saving.is_saved_at_last):
@@ -132,11 +138,21 @@ class Evaluation(Validations):
         elif not host.strategy.any(self._before is None):
             raise Interrupted
         if hooks := actors_inside(host):
-            host.terminal.say(
-                f"the validation is finished first, because {', '.join(map(escaped, hooks))} takes part in it and may "
-                "change training; a hook that only looks is left at once if it declares role = 'observer'"
-            )
+            grace = launched.grace()
+            limit = "" if grace is None else f"; after {IN_TIME * grace:g} seconds, the run ends without saving"
+            host.terminal.say(f"the validation is finished first{_because_of(hooks)}{limit}")
         self._has_to_finish = True  # asking again would need an exchange, after a batch that not all processes have
+
+    def _end_if_overdue(self) -> None:
+        """End a run whose validation takes so long after a signal that the launcher would kill its processes.
+
+        The rest of the grace period is for leaving: the other processes have to agree, and records are written.
+        """
+        host, grace = self.host, launched.grace()
+        if grace is not None and time.monotonic() >= host.requests.signaled_at + IN_TIME * grace:
+            host.requests.ask_end_at_once()
+        if host.requests.overdue:
+            end_without_state(host, _because_of(actors_inside(host)))
 
     def rewind(self, states: dict[str, Any]) -> None:
         """Replace the states that an interrupted validation has changed."""
@@ -173,6 +189,16 @@ class Evaluation(Validations):
                     )
                     error.was_reported = True  # all processes raise it
                     raise error
+
+
+def _because_of(hooks: list[str]) -> str:
+    """Return why a validation cannot be left, and which declaration changes that."""
+    if not hooks:
+        return ""
+    return (
+        f", because {', '.join(map(escaped, hooks))} takes part in it and may change training; a hook that only looks "
+        "is left at once if it declares role = 'observer'"
+    )
 
 
 def _same(first: float, second: float) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from torch import Tensor
 
@@ -209,10 +209,21 @@ def end_if_signaled(host: Host) -> None:
         host.saving.finish_before_another()
     if not requests.signal:
         return
-    number, where = requests.signal, host.saving.save_before_end()
-    to = "" if requests.signaled_rank is None else f" to rank {requests.signaled_rank}"
-    name = signal.Signals(number).name
-    host.journal.note("signal", name=name, rank=requests.signaled_rank)
+    _end(host, host.saving.save_before_end())
+
+
+def end_without_state(host: Host, why: str) -> NoReturn:
+    """End the run after a signal in a validation whose state before it is not known, with the newest checkpoint."""
+    host.saving.finish()
+    at, newest = host.strategy.on_main(lambda: (host.saving.saved_at, host.saving.last_path))
+    where = "no checkpoint was written yet" if newest is None else f"{host.hints.unit} {at} is saved in {newest}"
+    _end(host, f"the validation took too long, and the state before it is not saved{why}; {where}")
+
+
+def _end(host: Host, where: str) -> NoReturn:
+    number, rank = host.requests.signal, host.requests.signaled_rank
+    to, name = "" if rank is None else f" to rank {rank}", signal.Signals(number).name
+    host.journal.note("signal", name=name, rank=rank)
     host.terminal.say(f"ended by {name}{to} after {host.hints.unit} {host.position.iter}: {where}")
     raise signals.ending(number, reported=True)
 

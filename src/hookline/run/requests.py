@@ -5,6 +5,7 @@
     validate    run a validation
     skip        skip the current batch
     signal      a signal asked the run to end
+    overdue     the time after the signal is over, so the run ends where it is
     failure     a background thread failed
     exit_code   the exit code of the command line if nothing else fails
     orders      what other programs ask for, through the control file
@@ -18,7 +19,9 @@ part of the position in a checkpoint.
 from __future__ import annotations
 
 import copy
+import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -79,7 +82,7 @@ class Stop:
 NO_STOP = Stop("")
 
 
-#: What a process asks for: stop, save, validate or signal, and the details.
+#: What a process asks for: stop, save, validate, signal or overdue, and the details.
 Asked: TypeAlias = "tuple[str, Any]"
 
 
@@ -107,6 +110,10 @@ class Requests:
         self.signal = 0
         #: The process that got the signal, if not all of them did.
         self.signaled_rank: int | None = None
+        #: When this process got the signal, by `time.monotonic`.
+        self.signaled_at = math.inf
+        #: True if the run has to end without its current state, because a launcher would kill it otherwise.
+        self.overdue = False
         #: True if a background thread failed. The loop then waits for that thread and raises its error.
         self.failure = False
         #: The exit code of the command line, if nothing else fails.
@@ -180,11 +187,19 @@ class Requests:
 
     def receive_signal(self, number: int) -> None:
         """Record a signal. This is called from a signal handler."""
+        self.signaled_at = time.monotonic()
         if self.rank is not None:
             self.asked.append(("signal", number))
         else:
             self.signal = number
             self.pending = True
+
+    def ask_end_at_once(self) -> None:
+        """Ask for the end of the run at the next place where all processes look, without the current state."""
+        if self.rank is None:
+            self.overdue = True
+        elif ("overdue", None) not in self.asked:
+            self.asked.append(("overdue", None))
 
     def note_failure(self) -> None:
         """Record that a background thread failed. This is called from that thread."""
@@ -231,6 +246,8 @@ class Requests:
                     self.saves.append(next(mine) if rank == self.rank else details)
                 elif what == "validate":
                     self.validate = True
+                elif what == "overdue":
+                    self.overdue = True
                 else:
                     self.signal = self.signal or details
         self._mine = []
@@ -256,6 +273,10 @@ class Requests:
         return found
 
     # -- handling
+
+    def forget_signal(self) -> None:
+        """Forget the signal of an earlier run of the same runner."""
+        self.signal, self.signaled_at, self.overdue = 0, math.inf, False
 
     def take_saves(self) -> list[SaveRequest]:
         """Return the checkpoints to write, and forget them."""

@@ -29,7 +29,7 @@ def signals_as_requests(requests: Requests, notify: Callable[[str], None]) -> It
     `notify` shows a line, and has to be safe in a handler.
     A signal that is ignored (SIGINT in a background job of a shell, SIGHUP under nohup) stays ignored.
     """
-    requests.signal = 0
+    requests.forget_signal()
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from hookline.checkpoint.shards import has_shards
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain, is_simple, refuse_unlike
@@ -56,6 +57,17 @@ def collect(hooks: Iterable[Named]) -> dict[str, Any]:
     return states
 
 
+def refuse_shards_per_rank(hooks: Iterable[Named], states: Mapping[str, Any]) -> None:
+    """Refuse a hook with a state per process whose state has sharded tensors."""
+    for entry in hooks:
+        if getattr(entry.hook, "state_per_rank", False) and has_shards(states.get(entry.name)):
+            raise HookError(
+                f"{entry.name} has state_per_rank = True, but its state has sharded tensors, so the other values of "
+                "all processes but the main one would be lost; move the tensors into another hook, or leave out "
+                "state_per_rank if all processes have the same values"
+            )
+
+
 def check_states_can_be_saved(hooks: Iterable[Named]) -> None:
     """Refuse a hook whose state cannot be saved or restored. This runs before the first step, not at the first save."""
     for entry in hooks:
@@ -79,7 +91,9 @@ def check_states_can_be_loaded(hooks: Iterable[Named]) -> None:
         if not (_has_state(entry.hook) and is_custom(entry.hook)):
             continue
         with rng.preserved():
-            state = collect([entry]).get(entry.name)
+            states = collect([entry])
+            refuse_shards_per_rank([entry], states)
+            state = states.get(entry.name)
             if state is None or not is_simple(state) or _bytes_in(state) > SMALL:
                 continue
             try:

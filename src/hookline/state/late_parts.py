@@ -133,13 +133,14 @@ class HooksPart(HostPart):
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
         entries, strategy = list(self._hooks()), self._host.strategy
-        if strategy.is_main:
-            return hook_states.collect(entries)
         per_rank = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
         if not strategy.checkpoints.are_sharded:
-            return hook_states.collect(per_rank)
-        names = {entry.name for entry in per_rank}
+            return hook_states.collect(entries if strategy.is_main else per_rank)
         states = hook_states.collect(entries)  # each process has a part of sharded tensors
+        hook_states.refuse_shards_per_rank(per_rank, states)
+        if strategy.is_main:
+            return states
+        names = {entry.name for entry in per_rank}
         return {name: state for name, state in states.items() if name in names or has_shards(state)}
 
     def _hooks(self) -> Iterable[hook_states.Named]:

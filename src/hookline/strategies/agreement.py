@@ -89,7 +89,7 @@ class Agreement:
             if signaled or not continues:
                 return continues
         self._evaluated = now
-        signal = any(what == "signal" for what, _ in requests.asked)
+        signal = any(what in ("signal", "overdue") for what, _ in requests.asked)
         self._flags = torch.tensor([signal, not ended, wanted], dtype=torch.int32)
         self._evaluating = distributed.all_reduce(
             self._flags, distributed.ReduceOp.MAX, group=self._group.agreement, async_op=True
