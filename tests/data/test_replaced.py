@@ -157,8 +157,63 @@ def test_a_resumed_run_refuses_to_go_on_with_the_old_data(tmp_path: Path, what: 
     assert str(refused.value) == (
         f"the checkpoint was saved after {name} was replaced ({size}), but here it is not replaced; a resumed run "
         "begins with the data that it is built with, so replace the data in before_train_epoch, as a function of "
-        "runner.epoch or runner.iter"
+        "runner.epoch"
     )
+
+
+class ByIteration(Hook):
+    """Replaces the data as a function of the iteration, at the beginning of an epoch or in the middle of it."""
+
+    def __init__(self, what: str, point: str) -> None:
+        self.what, self.point = what, point
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        if self.point == "epoch" and runner.iter >= 6:
+            self.replace(runner)
+
+    def before_train_iter(self, runner: Runner) -> None:
+        if self.point == "iter" and runner.iter >= 6:
+            self.replace(runner)
+        if self.point == "once" and runner.iter == 6:
+            self.replace(runner)
+
+    def replace(self, runner: Runner) -> None:
+        loader: Any = runner.train_loop.dataloader
+        if self.what == "batch_size":
+            loader.batch_size = 3
+        elif self.what == "dataset":
+            loader.dataset = data_of(16)
+        elif len(loader) == 5:
+            runner.train_loop.dataloader = ResumableLoader(data_of(16), batch_size=4, shuffle=True)
+
+
+@pytest.mark.parametrize(
+    ("what", "found"),
+    [
+        ("batch_size", "loader.batch_size was replaced, but here it is replaced (batch_size: 3)"),
+        ("dataset", "loader.dataset was replaced, but here it is replaced (samples: 16)"),
+        ("dataloader", "train_loop.dataloader was replaced, but here it is replaced (batches: 4)"),
+    ],
+)
+def test_a_resumed_run_refuses_the_data_of_a_later_epoch_inside_an_epoch(tmp_path: Path, what: str, found: str) -> None:
+    trained(tmp_path, ByIteration(what, "epoch"), stops_after=7)
+    with pytest.raises(DataError) as refused:
+        trained(tmp_path, ByIteration(what, "epoch"), resume=True)
+    assert str(refused.value).startswith(
+        f"the checkpoint is inside an epoch that began before {found}, so the rest of the epoch would be other data; "
+    )
+
+
+@pytest.mark.parametrize("what", ["batch_size", "dataset", "dataloader"])
+def test_data_that_was_replaced_inside_an_epoch_is_expected_in_the_next_one(tmp_path: Path, what: str) -> None:
+    whole, _ = trained(tmp_path / "whole", ByIteration(what, "iter"))
+    trained(tmp_path / "cut", ByIteration(what, "iter"), stops_after=7)
+    resumed, _ = trained(tmp_path / "cut", ByIteration(what, "iter"), resume=True)
+    assert all(map(torch.equal, whole.model.state_dict().values(), resumed.model.state_dict().values()))
+    trained(tmp_path / "once", ByIteration(what, "once"), stops_after=7)
+    trained(tmp_path / "once", ByIteration(what, "once"), stops_after=9, resume=True)
+    with pytest.raises(DataError, match=r"was replaced .*, but here it is not replaced"):
+        trained(tmp_path / "once", ByIteration(what, "once"), resume=True)
 
 
 def test_a_damaged_description_of_replaced_data_is_found() -> None:

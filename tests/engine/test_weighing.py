@@ -443,3 +443,60 @@ def test_full_batches_of_several_processes_need_no_exchange() -> None:
         assert weights.factor(2, is_first=number == 0) == 1.0
         weights.add()
     assert (weights.correction(2), weights.differ, strategy.exchanges) == (1.0, False, 0)
+
+
+def test_the_first_batch_is_weighed_as_the_step_gets_it(tmp_path: Path) -> None:
+    class Names(Hook):
+        """Replaces every batch by a mapping."""
+
+        def before_train_iter(self, runner: Runner) -> None:
+            runner.data_batch = {"values": runner.data_batch, "tokens": len(runner.data_batch)}
+
+    model, seen = Slope(), Gradients()
+    loop = TrainLoop(
+        UNEVEN, lambda model, batch: model(batch["values"]), max_epochs=1, weigh=lambda batch: batch["tokens"]
+    )
+    optim = Optim(SGD(model.parameters(), lr=0.0), accumulate=2)
+    Runner(
+        model, train=loop, optim=optim, custom_hooks=[Names(), seen], work_dir=tmp_path, device="cpu", quiet=True
+    ).train()
+    assert (seen.values, seen.weights) == ([4.0, 4.0], [None, 0.5, None, 0.5])
+
+
+@pytest.mark.parametrize(("accumulate", "empty"), [(1, 0), (1, 2), (3, 3)])
+@pytest.mark.parametrize("by_step", [False, True])
+def test_a_window_of_one_batch_without_weight_is_refused(
+    tmp_path: Path, accumulate: int, empty: int, by_step: bool
+) -> None:
+    def weight_of(batch: Any) -> int:
+        return int(batch is not UNEVEN[empty])
+
+    def says(model: nn.Module, batch: Any, optim: Any) -> dict[str, Tensor]:
+        loss = model(batch)
+        optim.weigh(weight_of(batch))
+        optim.update(loss)
+        return {"loss": loss}
+
+    options: dict[str, Any] = {"step": says} if by_step else {"weigh": weight_of}
+    with pytest.raises(DataError, match="have the weight 0, in all processes, so it has no mean") as refused:
+        trained(tmp_path, UNEVEN, accumulate, **options)
+    assert refused.value.__notes__ == [f"in the step, epoch=0 iter={empty} rank=0"]
+
+
+def test_a_batch_without_weight_is_left_out_of_a_validation_even_if_its_loss_is_nan(tmp_path: Path) -> None:
+    model = Slope()
+    data = [torch.ones(2), torch.ones(0), torch.full((1,), 4.0)]
+    loop = EvalLoop(
+        data,
+        lambda model, batch: (model(batch), batch),
+        loss=lambda model, batch: model(batch),
+        metrics={"mean": lambda preds, target: target.mean()},
+        weigh=len,
+    )
+    runner = Runner(model, val=loop, work_dir=tmp_path, device="cpu", quiet=True)
+    assert runner.val() == {"loss": 2.0, "mean": 2.0}
+
+
+def test_a_weight_that_no_float_can_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="weigh must be a number of at least 0"):
+        as_weight(10**400, "weigh")

@@ -265,7 +265,7 @@ class Batches:
 #: How to replace data so that a run can be resumed.
 HOW = (
     "a resumed run begins with the data that it is built with, so replace the data in before_train_epoch, as a "
-    "function of runner.epoch or runner.iter"
+    "function of runner.epoch"
 )
 #: The attribute that was set, by the name in a checkpoint.
 NAMES = {"batch_size": "loader.batch_size", "samples": "loader.dataset", "batches": "train_loop.dataloader"}
@@ -301,6 +301,15 @@ def refuse_other_data(then: Mapping[str, int], now: Mapping[str, int], in_epoch:
                 f"the checkpoint was saved after {NAMES[name]} was replaced ({name}: {value}), but here it is {found}; "
                 f"{HOW}"
             )
+
+
+def refuse_data_of_later(then: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """Refuse to go on inside an epoch that began before its data was replaced."""
+    for name in now.keys() - then.keys():
+        raise DataError(
+            f"the checkpoint is inside an epoch that began before {NAMES[name]} was replaced, but here it is replaced "
+            f"({name}: {now[name]}), so the rest of the epoch would be other data; {HOW}"
+        )
 
 
 def is_malformed(state: Any) -> bool:

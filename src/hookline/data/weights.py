@@ -75,7 +75,7 @@ def as_weight(given: Any, who: str) -> float:
     """Return a weight as a number. Refuse anything but a finite number that is not negative."""
     try:
         weight = float(given)
-    except (TypeError, ValueError, RuntimeError):  # torch raises a RuntimeError for several elements
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # torch raises a RuntimeError for several elements
         weight = math.nan
     if isinstance(given, str) or not 0 <= weight < math.inf:
         raise ConfigError(f"{who} must be a number of at least 0 for a batch, such as its tokens, not {given!r}")

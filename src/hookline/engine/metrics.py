@@ -50,7 +50,9 @@ class Average:
         self._sums = torch.zeros(2, dtype=torch.float64)
 
     def update(self, value: Any, weight: float) -> None:
-        """Add the mean of one batch."""
+        """Add the mean of one batch. A batch of weight 0 is left out: its mean may be NaN."""
+        if not weight:
+            return
         tensor = torch.as_tensor(value).detach()
         self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
         self._weights.append(weight)

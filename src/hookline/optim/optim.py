@@ -210,7 +210,7 @@ class Optim:
         plan = self.plan
         if (self._several or self.keep_gradients) and self.micro == 0:
             zero_gradients(self._optimizer)
-        plain = self.accumulate == 1 and self.scaler is None and self.clip is None and not self.weights.differ
+        plain = self.accumulate == 1 and self.scaler is None and self.clip is None and not self.weights.matter
         if plain and plan.update_is_silent and not (self.micro or self._skip):  # no hooks: as fast as a bare loop
             optimizer = self._optimizer
             try:
@@ -249,7 +249,7 @@ class Optim:
                 return False
             loss = outputs["loss"]
             try:
-                if share > 1 or self.weights.differ:
+                if share > 1 or self.weights.matter:
                     factor = self.weights.factor(share, is_first=not self.micro)
                     loss = loss if factor == 1.0 else loss * factor
                 scaled = loss if share == 1 else loss / share

@@ -9,7 +9,6 @@ needed, from the batch as the step gets it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,18 +77,11 @@ class Weighing(BatchWeights):
         if self._is_even:
             return pairs
         self._full = self._weight_of_all(batches)
-        if not position.usual_weight:
-            first = self._full
-            if first is None:
-                pairs = iter(pairs)
-                begun = next(pairs, None)
-                if begun is None:  # a resumed pass that has no batch left
-                    return ()
-                first, pairs = self._weigh(begun[0]), chain([begun], pairs)
-            position.usual_weight = float(mean_over_processes(self._strategy, first)) or 1.0
+        if self._full is not None and not position.usual_weight:
+            self._note_usual(self._full)
         self.at.weight = _Varying(self) if self._full is None else CurrentWeight(self._shown(self._full))
         for optim in self._optims.values():
-            optim.weights.follow(vary=self._full is None)
+            optim.weights.follow(vary=self._full is None, is_said=self._weigher.function is not None)
         return pairs
 
     def mark_last(self, batch: Any) -> None:
@@ -114,13 +106,22 @@ class Weighing(BatchWeights):
     # -- the current batch
 
     def now(self) -> float:
-        """Return the weight of the current batch, relative to a usual one."""
+        """Return the weight of the current batch, relative to a usual one. All processes ask together."""
+        if self._full is None and not self.position.usual_weight and not self._is_even:
+            self._note_usual(self._weigh(self.at.batch))
+            self.at.weight = _Varying(self)
         current = self.at.weight.relative
         return 1.0 if current is None else current
 
     def relative(self, weight: float) -> float:
-        """Return a weight relative to a usual one."""
+        """Return a weight relative to a usual one. All processes ask together."""
+        if not self.position.usual_weight and not self._is_even:
+            self._note_usual(weight)
         return weight / (self.position.usual_weight or 1.0)
+
+    def _note_usual(self, first: float) -> None:
+        """Compare all batches with the first one of the run, as its step gets it, in all processes."""
+        self.position.usual_weight = float(mean_over_processes(self._strategy, first)) or 1.0
 
     def say(self, weight: float) -> None:
         """Take the weight of the current batch from the user's step."""
@@ -138,6 +139,8 @@ class Weighing(BatchWeights):
         return self._weigher(self._batches, self.position.batch, batch)
 
     def _shown(self, weight: float) -> float | None:
+        if not self.position.usual_weight and self._strategy.world_size > 1:
+            return None  # a hook looks at the first batch before all processes have weighed it
         relative = self.relative(weight)
         return None if relative == 1.0 else relative
 
@@ -174,6 +177,8 @@ class WindowWeights:
         self.source = BatchWeights()
         #: True if the weights may differ between processes: from here to the end of the pass.
         self.differ = False
+        #: True if a window of one batch needs its weight, too: it may differ, or be 0 because the user says so.
+        self.matter = False
         #: What the user's step said about the batch of the next update, relative to a usual one.
         self._said: float | None = None
         #: The sum of the weights in the open window, in units of its first one, and the weight of the current batch.
@@ -181,13 +186,15 @@ class WindowWeights:
         self._unit = 1.0
         self._exchanges = False
 
-    def follow(self, vary: bool) -> None:
+    def follow(self, vary: bool, is_said: bool = False) -> None:
         """Begin a pass over the data, whose batches may all `vary` in weight, or only the last one."""
         self.differ = vary and self.strategy.world_size > 1
+        self.matter = self.differ or is_said
 
     def expect_difference(self) -> None:
         """Note that from this batch to the end of the pass, weights may differ between processes."""
         self.differ = self.strategy.world_size > 1
+        self.matter = self.matter or self.differ
 
     def say(self, weight: Any) -> None:
         """Take the weight of the batch of the next update from the user's step."""
@@ -195,6 +202,7 @@ class WindowWeights:
         self.source.say(number)
         self._said = self.source.relative(number)
         self.expect_difference()
+        self.matter = True
 
     def factor(self, share: int, is_first: bool) -> float:
         """Return the factor of the loss of a batch, one of `share` batches of a window."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.data.batches import refuse_other_data
+from hookline.data.batches import refuse_data_of_later, refuse_other_data
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
@@ -33,8 +33,12 @@ class Loading:
         self.refused = False
         #: Returns whether a part or a hook that only one side has was reported: `was_reported("parts", name)`.
         self.was_reported: Callable[[str, str], bool] = lambda kind, name: False
-        #: The data that was replaced when the checkpoint was saved, until the first pass of the resumed run.
+        #: The data that was replaced when the checkpoint was saved, until a pass of the resumed run begins with it.
         self.data: dict[str, int] = {}
+        #: The data that was replaced when the pass of the checkpoint began, until it goes on; None if it is unknown.
+        self.data_of_saved_pass: dict[str, int] | None = None
+        #: The data that was replaced when the running pass began.
+        self.data_of_pass: dict[str, int] = {}
         #: Returns the data that was replaced in this run.
         self.replaced_data: Callable[[], dict[str, int]] = dict
         self._loader_state: tuple[bool, dict[str, Any] | None] = (False, None)
@@ -48,10 +52,19 @@ class Loading:
         return True
 
     def check_data(self, in_epoch: bool) -> None:
-        """Refuse, before the first pass of a resumed run, other data than when the checkpoint was saved."""
+        """Refuse other data than when the checkpoint was saved, before a pass begins, or goes on `in_epoch`.
+
+        Data that was replaced inside an epoch is for the next pass, so it is looked for there.
+        """
+        self.data_of_pass = now = self.replaced_data()
+        of_pass, self.data_of_saved_pass = self.data_of_saved_pass, None
+        if in_epoch and of_pass is not None:
+            refuse_data_of_later(of_pass, now)
+            refuse_other_data(of_pass, now, in_epoch)
+            if of_pass != self.data:
+                return
         then, self.data = self.data, {}
-        if then:
-            refuse_other_data(then, self.replaced_data(), in_epoch)
+        refuse_other_data(then, now, in_epoch)
 
     def resume_loader(self, state: dict[str, Any] | None) -> None:
         """Let the first pass of the resumed run start from this state of its loader."""

@@ -289,15 +289,17 @@ class PositionPart(RunnerPart, CountersPart):
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
-        if data := runner.loading.replaced_data():
+        if data := runner.loading.data | runner.loading.replaced_data():  # also before it was resumed
             state["data"] = data
+        if runner.position.batch:
+            state["data_of_pass"] = runner.loading.data_of_pass
         return state
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Move the run to the saved position."""
         runner = self._runner
         super().load_state_dict(state, checkpoint)
-        runner.loading.data = state.get("data", {})
+        runner.loading.data, runner.loading.data_of_saved_pass = state.get("data", {}), state.get("data_of_pass")
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
@@ -307,8 +309,7 @@ class PositionPart(RunnerPart, CountersPart):
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
         odd, optims = super().malformed(state), self._runner.optims
-        if not odd and is_malformed(state.get("data", {})):
-            return ["['data']"]
+        odd = odd or [f"['{name}']" for name in ("data", "data_of_pass") if is_malformed(state.get(name, {}))]
         if odd or not optims:
             return odd
         if "updates" not in state:
