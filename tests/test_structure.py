@@ -14,7 +14,7 @@ MOST = {
     "members of Host": 22,
     "methods of Strategy": 27,
     "modules in engine/": 12,
-    "source files over 400 lines": 3,
+    "source files over 400 lines": 1,
     "requests: Any in strategies": 0,
     "modules in the largest import cycle": 9,
 }

@@ -44,7 +44,7 @@ def test_a_new_batch_size_or_dataset_counts_from_the_next_pass_on(workers: int) 
     assert loader.replaced == {"batch_size": 5, "samples": 7}
 
 
-def test_what_cannot_be_replaced_is_refused() -> None:
+def test_a_part_that_cannot_be_replaced_is_refused() -> None:
     loader = ResumableLoader(data_of(10), batch_size=4)
     with pytest.raises(ConfigError, match="batch_size must be an int of at least 1"):
         loader.batch_size = 0

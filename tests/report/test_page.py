@@ -140,7 +140,7 @@ def test_a_text_of_a_plan_is_read_back() -> None:
     assert from_text("x" * 10_000 + "\n" + " " * 5000)["points"] == []
 
 
-def test_what_runs_have_in_common_is_in_a_page_once() -> None:
+def test_common_parts_of_runs_are_in_a_page_once() -> None:
     def run(lr: str) -> dict[str, Any]:
         metrics = [{"name": name, "steps": [1, 2], "values": [3, 4], "means": [5], "mean_steps": [1]} for name in "ab"]
         plan = {"scope": "run", "around": [], "children": []}

@@ -99,7 +99,7 @@ def test_a_run_with_a_group_that_a_hook_added_resumes_exactly(
 
 
 @pytest.mark.parametrize("stop", [5, 7])
-def test_so_does_a_run_whose_hook_moved_parameters_and_removed_a_group(tmp_path: Path, stop: int) -> None:
+def test_a_run_whose_hook_moved_parameters_and_removed_a_group_resumes_exactly(tmp_path: Path, stop: int) -> None:
     whole = run(None, Moves(), layers=2)
     whole.train()
     run(tmp_path, Moves(), StopsAt(stop), layers=2).train()

@@ -104,7 +104,7 @@ class Thaws(Hook):
 
 
 @pytest.mark.parametrize("stop", [3, 6, 8])
-def test_what_hooks_do_before_training_is_undone_if_the_checkpoint_says_so(tmp_path: Path, stop: int) -> None:
+def test_changes_of_hooks_before_training_are_undone_if_the_checkpoint_says_so(tmp_path: Path, stop: int) -> None:
     whole = run(None, Thaws())
     whole.train()
     run(tmp_path, Thaws(), StopsAt(stop)).train()

@@ -80,7 +80,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _holds(saved: torch.dtype, own: torch.dtype) -> bool:
-    """Return whether a dtype has all numbers of another one of the same kind: float32 has those of bfloat16."""
+    """Return whether a dtype has all numbers of another one of the same kind: float32 has the numbers of bfloat16."""
     if saved.is_floating_point != own.is_floating_point and not own.is_complex:
         return False
     try:

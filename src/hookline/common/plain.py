@@ -38,7 +38,7 @@ DEPTH = 300
 TOO_DEEP = f"has more than {DEPTH} levels of lists and dicts inside each other"
 #: A checkpoint may have this many entries, however few it stores.
 FREE_ENTRIES = 1_000_000
-#: Lists and dicts with more entries than this are read each by itself, and others together.
+#: Lists and dicts with more entries than this are read one by one, and others together.
 LONG = 200
 #: The steps of a path that a message shows.
 STEPS = 8

@@ -71,7 +71,7 @@ class Resolver:
             found = _find_short_name(places, name)
             if found is not None:
                 return found
-            self._unknown += 1  # an error shows only so many problems, and a hint takes time
+            self._unknown += 1  # an error shows a few problems only, and a hint takes time
             hint = _hint(places, name, given, nested=full is OBJECT) if self._unknown <= MOST_PROBLEMS else ""
             kind = " or ".join(place.kind for place in places)
             raise UnknownNameError(f"unknown {kind} '{name}'; {hint}")

@@ -122,11 +122,8 @@ class CheckpointHook(Hook):
                 f"{as_repr(save_on_exception)}"
             )
         check_int("CheckpointHook: save_on_exception", int(save_on_exception))
-        self.interval = interval
-        self._interval = 0
-        self.by_epoch = by_epoch
-        self.save_optimizer = save_optimizer
-        self.save_param_scheduler = save_param_scheduler
+        self.interval, self._interval, self.by_epoch = interval, 0, by_epoch
+        self.save_optimizer, self.save_param_scheduler = save_optimizer, save_param_scheduler
         self.params = params
         self.out_dir = out_dir
         self.max_keep_ckpts = max_keep_ckpts

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Windows:
-    """The windows of a run that has none: every iteration is a whole step. `Optims` has those of a Runner."""
+    """The windows of a run that has none: every iteration is a whole step. `Optims` has the windows of a Runner."""
 
     @property
     def accumulating(self) -> bool:

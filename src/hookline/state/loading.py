@@ -35,7 +35,7 @@ class Loading:
         self.was_reported: Callable[[str, str], bool] = lambda kind, name: False
         #: The data that was replaced when the checkpoint was saved, until a pass of the resumed run begins with it.
         self.data: dict[str, int] = {}
-        #: The data that was replaced when the pass of the checkpoint began, until it goes on; None if it is unknown.
+        #: The data that was replaced when the pass of the checkpoint began, until it continues; None if it is unknown.
         self.data_of_saved_pass: dict[str, int] | None = None
         #: The data that was replaced when the running pass began.
         self.data_of_pass: dict[str, int] = {}
@@ -52,7 +52,7 @@ class Loading:
         return True
 
     def check_data(self, in_epoch: bool) -> None:
-        """Refuse other data than when the checkpoint was saved, before a pass begins, or goes on `in_epoch`.
+        """Refuse other data than when the checkpoint was saved, before a pass begins, or continues `in_epoch`.
 
         Data that was replaced inside an epoch is for the next pass, so it is looked for there.
         """

@@ -128,7 +128,7 @@ class Processes(Strategy):
         model = self.without_wrapper(wrapped)
         several = self.world_size > 1 and distributed.is_initialized()  # it is not in a hook of the main process
         buffers = list(saved_buffers(unwrap(model))) if several else []
-        kept = getattr(wrapped, "broadcast_buffers", True)  # training copies those of the main process as well
+        kept = getattr(wrapped, "broadcast_buffers", True)  # training copies the main process's buffers as well
         own = [] if kept else [buffer.clone() for buffer in buffers]
         for buffer in buffers:
             distributed.broadcast(buffer.detach(), 0)
