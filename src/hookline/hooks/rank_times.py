@@ -70,6 +70,7 @@ class RankTimesHook(Hook):
         self._done = 0
         self._handles: list[Any] = []
         self._began = self._called = self._last = self._synced = 0.0
+        self._summed = self._summed_before = 0.0
         self._slowest: list[int] = []
         self._shown = -1
 
@@ -115,9 +116,10 @@ class RankTimesHook(Hook):
 
     def _note_forward(self, *_: Any) -> None:
         self._called = self._last = clock()
+        self._summed = self._summed_before = self.runner.strategy.seconds_summing
 
     def _note_gradient(self, _: Any) -> None:
-        self._last = clock()
+        self._last, self._summed = clock(), self.runner.strategy.seconds_summing
 
     def after_train_iter(self, runner: Runner) -> None:
         """Compare the processes, if this iteration was measured."""
@@ -126,11 +128,12 @@ class RankTimesHook(Hook):
             return
         self._stop_measuring()
         hooks = self._seconds_of_hooks(runner)
+        waited = self._summed - self._summed_before  # for the weights of batches, before the backward pass
         within = [sum(hooks.get(point, 0.0) for point in points) for points in (IN_FORWARD, IN_BACKWARD)]
         seconds = [
             (self._waiting.seconds - self._waited) / self.interval,
             max(self._called - self._began - max(self._synced, 0.0) - within[0], 0.0),
-            max(self._last - self._called - within[1], 0.0),
+            max(self._last - self._called - waited - within[1], 0.0),
             sum(hooks.values()),
         ]
         self._waited = self._waiting.seconds

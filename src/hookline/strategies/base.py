@@ -50,6 +50,8 @@ class Strategy:
     name: ClassVar[str] = ""
 
     def __init__(self) -> None:
+        #: The seconds that this process has spent in `reduce_sum`, where it waits for the others.
+        self.seconds_summing = 0.0
         self.gradients = Gradients()
         self.checkpoints = Checkpoints(self)
 

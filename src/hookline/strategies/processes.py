@@ -14,6 +14,7 @@ from torch import Tensor, distributed, nn
 
 from hookline.common import launched
 from hookline.common.checks import check_number
+from hookline.common.durations import clock
 from hookline.common.torch_private import buffers_of, unsaved_buffers_of
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
@@ -212,7 +213,11 @@ class Processes(Strategy):
 
     def reduce_sum(self, value: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes."""
-        return self.group.reduce(value, distributed.ReduceOp.SUM)
+        began = clock()
+        try:
+            return self.group.reduce(value, distributed.ReduceOp.SUM)
+        finally:
+            self.seconds_summing += clock() - began
 
     def average(
         self,
