@@ -92,18 +92,21 @@ class Counted(list[Any]):
 
 
 def count_calls(function: Callable[[], Any]) -> int:
-    """Return how many functions are called, in Python and in C."""
+    """Return how many functions are called, in Python and in C, except about paths: they depend on the folder."""
     number = 0
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal number
-        number += event in ("call", "c_call")
+        number += event in ("call", "c_call") and "posixpath" not in frame.f_code.co_filename
 
+    gc.collect()
+    gc.disable()
     sys.setprofile(note)
     try:
         function()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return number
 
 
