@@ -223,6 +223,11 @@ NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or 
             "custom_hooks.1={type: CallingHook, function: 'mynet:loss_of', kind: slow}",
             "custom_hooks[1].kind: expected 'fast' or a name such as 'module:name', found 'slow'",
         ),
+        (
+            "compile={options: {cpp.cxx: [sh]}}",
+            "compile.options.cpp.cxx: expected true, false or a number; a text can name a command, so only Python code "
+            "may set it",
+        ),
         ("writers.1=jsnl", "writers[1]: unknown writer 'jsnl'; did you mean 'jsonl'?"),
         ("points={after_train: [x]}", "points: the point 'after_train' already exists: after_train(runner)"),
         (

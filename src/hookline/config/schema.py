@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from hookline.config.sections import (
@@ -59,6 +59,18 @@ def _keep(given: Any) -> Any:
     return given
 
 
+def _compile_option(given: Any) -> Any:
+    if not isinstance(given, (bool, int, float)):
+        raise PydanticCustomError(
+            "option",
+            "expected true, false or a number; a text can name a command, so only Python code may set it",
+        )
+    return given
+
+
+CompileOption = Annotated[Any, AfterValidator(_compile_option), WithJsonSchema({"type": ["boolean", "number"]})]
+
+
 class CompileSection(Section):
     """Parameters of torch.compile."""
 
@@ -70,8 +82,8 @@ class CompileSection(Section):
     """Refuse a model that cannot be compiled as a whole."""
     dynamic: bool | None = None
     """Compile for any batch size. By default, torch decides."""
-    options: dict[str, Any] | None = None
-    """Options of the backend."""
+    options: dict[str, CompileOption] | None = None
+    """Options of the backend: switches and numbers. A text can name a command, so only Python code may set it."""
 
 
 class Config(Section):
