@@ -68,6 +68,9 @@ TORCH: dict[str, Callable[[], Any]] = {
     "_NormBase": lambda: nn.modules.batchnorm,
     **{f"_foreach_{name}": lambda: torch for name in ("lerp_", "mul", "mul_", "add_", "sub", "div_")},
     "_get_fused_kernels_supported_devices": lambda: importlib.import_module("torch.utils._foreach_utils"),
+    **dict.fromkeys(
+        ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), lambda: torch.optim.SGD([torch.zeros(1)])
+    ),
     "_profiler_enabled": lambda: torch._C._autograd,
     "_schedulers": lambda: nested(ChainedScheduler),
     "_milestones": lambda: nested(SequentialLR),

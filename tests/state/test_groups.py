@@ -17,6 +17,7 @@ from hookline.engine.steps import cross_entropy
 from hookline.errors import HookError, StorageError
 from hookline.testing import toy_model, toy_runner
 from tests.engine.spoiled import spoil
+from tests.state.stopping import StopsAt
 
 
 class Adds(Hook):
@@ -48,16 +49,6 @@ class Moves(Hook):
         if runner.iter == 5:
             for parameter in runner.optim.optimizer.param_groups.pop(0)["params"]:
                 del runner.optim.optimizer.state[parameter]
-
-
-class StopsAt(Hook):
-    def __init__(self, iteration: int) -> None:
-        self.iteration = iteration
-
-    def after_train_iter(self, runner: Runner) -> None:
-        if runner.iter + 1 == self.iteration:
-            runner.request_save()
-            runner.stop("here")
 
 
 def run(folder: Path | None, *hooks: Any, layers: int = 1, schedule: bool = False, **parts: Any) -> Runner:

@@ -16,6 +16,7 @@ from hookline.errors import StorageError
 from hookline.hooks import FreezeHook
 from hookline.testing import toy_runner
 from tests.engine.spoiled import spoil
+from tests.state.stopping import StopsAt
 
 
 def net() -> nn.Sequential:
@@ -34,18 +35,6 @@ class Once(Hook):
     def before_train_iter(self, runner: Runner) -> None:
         if runner.iter == self.at:
             self.act(runner.model)
-
-
-class StopsAt(Hook):
-    """Saves and stops after an iteration."""
-
-    def __init__(self, iteration: int) -> None:
-        self.iteration = iteration
-
-    def after_train_iter(self, runner: Runner) -> None:
-        if runner.iter + 1 == self.iteration:
-            runner.request_save()
-            runner.stop("here")
 
 
 def run(folder: Path | None, *hooks: Any, build: Callable[[], Any] = net, **parts: Any) -> Runner:

@@ -6,6 +6,7 @@ module does not import torch, because hooks that use it are created and checked 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
@@ -149,6 +150,11 @@ def default_store() -> Any:
 def exchanges_of(group: Any) -> int:
     """Return how many exchanges this process has begun in a group. Not every backend counts them."""
     return int(group._get_sequence_number_for_group())
+
+
+def drop_step_hooks(optimizer: Any) -> None:
+    """Remove everything that torch calls around the steps of an optimizer."""
+    optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
 
 
 # -- FSDP2

@@ -8,7 +8,7 @@ a small sharded parameter before training.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hookline.common.sharding import is_sharded, part_like
+from hookline.common.torch_private import drop_step_hooks
 from hookline.errors import ConfigError
 from hookline.strategies.units import WHO
 
@@ -104,7 +105,7 @@ def _try(optimizer: Optimizer, group: dict[str, Any], like: Any) -> Exception | 
     copy: Any = object.__new__(type(optimizer))
     vars(copy).update(vars(optimizer))
     vars(copy).pop("step", None)  # schedulers wrap it, to count steps
-    copy._optimizer_step_pre_hooks, copy._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
+    drop_step_hooks(copy)
     copy.param_groups = [{**group, "params": [parameter]}]
     copy.state = defaultdict(dict)
     if like in optimizer.state:
