@@ -18,7 +18,7 @@ from tests.performance.counting import STEPS, Counted
 LIMITS = {
     "no hooks": (0, 60),
     "default hooks": (6, 520),
-    "everything": (6, 530),
+    "everything": (5, 530),
     "mmengine, no hooks": (0, 31),
     "mmengine, default hooks": (5, 560),
     "pointrix, no hooks": (0, 10),
