@@ -40,7 +40,7 @@ help:
 	@echo "make browser    install Chromium, which the tests of pages need, if it is missing"
 	@echo "make test-originals SOURCE=...  the test suite of MMEngine or RoboOrchardLab, from a checkout or an sdist, through"
 	@echo "                its dialect"
-	@echo "make test-openmmlab   real projects (mmpretrain, mmsegmentation, mmdet) in $(OPENMMLAB), and all their configs"
+	@echo "make test-openmmlab   real projects (mmpretrain, mmdet, mmpose, ...) in $(OPENMMLAB), and all their configs"
 	@echo "make faults     measure what bad inputs and $(N) kills do (N=200 for more)"
 	@echo "make fuzz       random configs and checkpoints, $(SECONDS) s each (SECONDS=600 for more, SEED=1 for others);"
 	@echo "                make fuzz-configs and make fuzz-checkpoints run one of them"
@@ -121,6 +121,7 @@ docs: setup
 	@$(BIN)/hookline hooks --markdown > docs/built-in-hooks.md
 	@$(BIN)/python -c "from hookline.cli import documentation as d; print(d.stub(), end='')" > src/hookline/hooks/__init__.pyi
 	@$(BIN)/python -m website.reference
+	@$(BIN)/python -m tests.integrations.hosts
 
 site: setup
 	@echo "== mkdocs: the documentation as a site"

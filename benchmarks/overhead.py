@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookline import Hook, Optim, Runner, TrainLoop
+from hookline import Hook, Optim, Runner, TrainLoop, session
 
 NO_DEFAULT_HOOKS = dict.fromkeys(("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint"))
 
@@ -79,23 +79,21 @@ class Clock(Hook):
         self.seconds = time.perf_counter() - began
 
 
-def with_hookline(data: Data, **parts: Any) -> float:
-    """Train in the same way with hookline."""
+def with_hookline(data: Data, own_loop: bool = False, **parts: Any) -> float:
+    """Train in the same way with hookline: in its own loop, or in a loop written by hand in a session."""
     model = make_model()
     clock = Clock()
-    hooks = [clock, *parts.pop("custom_hooks", [])]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(
-            model,
-            train=TrainLoop(data, loss_of, max_epochs=1),
-            optim=Optim(torch.optim.SGD(model.parameters(), lr=0.01)),
-            custom_hooks=hooks,
-            work_dir=folder,
-            device="cpu",
-            quiet=True,
-            **parts,
-        )
-        runner.train()
+        parts |= {"work_dir": folder, "device": "cpu", "quiet": True}
+        hooks = [clock, *parts.pop("custom_hooks", [])]
+        if own_loop:
+            with session(model, optimizer, data, max_epochs=1, hooks=hooks, **parts) as run:
+                for batch in run:
+                    run.step(loss_of(model, batch))
+        else:
+            train = TrainLoop(data, loss_of, max_epochs=1)
+            Runner(model, train=train, optim=Optim(optimizer), custom_hooks=hooks, **parts).train()
     return clock.seconds / len(data)
 
 
@@ -104,10 +102,12 @@ def cases() -> dict[str, Callable[[Data], float]]:
     return {
         "bare loop": bare,
         "hookline, no hooks": lambda data: with_hookline(data, default_hooks=NO_DEFAULT_HOOKS),
+        "session, no hooks": lambda data: with_hookline(data, own_loop=True, default_hooks=NO_DEFAULT_HOOKS),
         "hookline, 100 epoch hooks": lambda data: with_hookline(
             data, default_hooks=NO_DEFAULT_HOOKS, custom_hooks=[EpochHook() for _ in range(100)]
         ),
         "hookline, six default hooks": with_hookline,
+        "session, six default hooks": lambda data: with_hookline(data, own_loop=True),
     }
 
 

@@ -26,7 +26,7 @@ LONG = (
     *("report/live/test_live_page.py", "report/test_browser*.py", "screen/test_terminal.py"),
     *("faults/test_silent.py", "benchmarks/test_growth.py", "benchmarks/test_peers.py"),
     *("writers/test_mlflow.py", "writers/test_wandb.py", "data/test_sources.py"),
-    *("screen/test_refresh.py", "faults/test_archives.py"),
+    *("screen/test_refresh.py", "faults/test_archives.py", "faults/test_replays.py"),
     "checkpoint/test_shards.py::test_a_folder_of_another_program_is_refused",
     "cli/test_output.py::test_a_real_terminal_gets_no_code_from_a_name",
     "config/test_loading.py::test_dumped_data_reads_back_the_same",
@@ -42,7 +42,7 @@ LONG = (
     "hooks/test_freeze.py::test_a_run_that_died_in_the_middle_resumes_to_the_same_bits*",
 )
 #: Tests of several processes that run in `make test-distributed`.
-DISTRIBUTED = ("distributed/*", "dialects/*/test_processes.py")
+DISTRIBUTED = ("distributed/*", "dialects/*/test_processes.py", "integrations/test_processes.py")
 #: Tests whose breadth takes longer still: they run in `make test-exhaustive` only.
 EXHAUSTIVE = (
     *("faults/test_fuzz.py", "faults/test_raw.py", "benchmarks/test_startup.py", "examples/test_splatting.py"),

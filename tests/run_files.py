@@ -6,7 +6,8 @@ from pathlib import Path
 
 #: The files that every training leaves, besides its checkpoints and its config.
 USUAL = [
-    *("events.jsonl", "hooks.json", "last_checkpoint", "metrics.jsonl", "plan.txt", "report.html", "run.log"),
+    *("events.jsonl", "hooks.json", "last_checkpoint", "loss_bits.bin", "metrics.jsonl", "plan.txt", "report.html"),
+    "run.log",
 ]
 
 

@@ -83,8 +83,8 @@ found = [sorted(libraries() - before), sorted(packages)]
     loaded, packages = found_in_a_new_process(code, tmp_path)
     assert loaded == ["hookline"]
     assert packages == [
-        *("checkpoint", "common", "data", "engine", "errors", "launching", "optim", "plan", "record", "run", "rundir"),
-        *("runner", "runs", "state", "strategies", "writers"),
+        *("checkpoint", "common", "data", "engine", "errors", "integrations", "launching", "optim", "plan", "record"),
+        *("run", "rundir", "runner", "runs", "state", "strategies", "writers"),
     ]
 
 

@@ -26,6 +26,8 @@ LAYERS = (
         "runner",
         "hooks",
         "config",
+        "replay",
+        "integrations",
         "dialects",
         "launching",
         "sweeps",

@@ -26,10 +26,10 @@ FILE = Path(__file__).with_name("public_surface.txt")
 MODULES = (
     *("hookline", "hookline.hooks", "hookline.data", "hookline.testing", "hookline.errors", "hookline.writers"),
     *("hookline.metrics", "hookline.schedules", "hookline.steps", "hookline.images", "hookline.averaging"),
-    *("hookline.runs", "hookline.config"),
+    *("hookline.runs", "hookline.config", "hookline.integrations.own_loop"),
 )
 #: Classes whose methods users call or override.
-OPEN = ("Runner", "TrainLoop", "EvalLoop", "Optim", "Hook", "MessageHub", "Writer", "Run")
+OPEN = ("Runner", "TrainLoop", "EvalLoop", "Optim", "Hook", "MessageHub", "Writer", "Run", "Session")
 
 
 def surface() -> Iterator[str]:
@@ -51,7 +51,7 @@ def names_of(module: Any) -> list[str]:
 
 
 def value_home(public: str) -> str:
-    return "hookline.runs" if public == "Run" else "hookline"
+    return {"Run": "hookline.runs", "Session": "hookline.integrations.own_loop"}.get(public, "hookline")
 
 
 def members_of(prefix: str, cls: type) -> Iterator[str]:

@@ -14,10 +14,12 @@ from hookline.common.version import VERSION
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
+    from hookline.integrations.session import session
     from hookline.launching.functions import launch
     from hookline.optim.optim import Optim
     from hookline.plan.hook import Priority, every, not_a_point
     from hookline.plan.milestones import Milestone
+    from hookline.plan.modules import on_module
     from hookline.plan.registry import HOOKS, WRITERS
     from hookline.record.hub import MessageHub
     from hookline.rundir import runs
@@ -43,7 +45,9 @@ __all__ = [
     "every",
     "launch",
     "not_a_point",
+    "on_module",
     "runs",
+    "session",
 ]
 
 _HOME = {
@@ -61,6 +65,8 @@ _HOME = {
     "every": "plan.hook",
     "launch": "launching.functions",
     "not_a_point": "plan.hook",
+    "on_module": "plan.modules",
+    "session": "integrations.session",
 }
 
 

@@ -348,7 +348,7 @@ def test_a_run_that_is_over_tries_nothing(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
     runner = toy_runner(max_epochs=1, work_dir=tmp_path, resume=True, test=loop(BAD))
     runner.train()
-    assert stages_to_try(runner._host, watched=True) == ()
+    assert stages_to_try(runner._host) == ()
 
 
 def test_the_loss_of_an_evaluation_is_computed_in_the_trial() -> None:

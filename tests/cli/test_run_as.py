@@ -159,7 +159,10 @@ def test_an_error_of_hookline_is_one_message_with_its_code_and_the_line_of_the_s
 def test_a_module_that_the_dialect_lacks_is_named(tmp_path: Path) -> None:
     code, printed = run_text(tmp_path, "import mmengine.onnx\n")
     assert code == 1
-    assert printed[-1] == "ModuleNotFoundError: hookline's dialect has no module 'mmengine.onnx'; see docs/coming-from"
+    assert (
+        printed[-1]
+        == "ModuleNotFoundError: hookline's dialect has no module 'mmengine.onnx'; see docs/coming-from/mmengine.md"
+    )
 
 
 def test_a_wrong_system_and_a_missing_script_are_refused(tmp_path: Path) -> None:

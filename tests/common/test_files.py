@@ -140,6 +140,7 @@ ELSEWHERE = {
     "plan/registry.py": "hookline's own source files",
     "common/memory.py": "/proc",
     "strategies/stacks.py": "/proc",
+    "replay/samples.py": "a temporary file of its own",
     "report/page.py": "hookline's own scripts and styles",
     "report/live/server.py": "hookline's own scripts and styles",
     "launching/agent.py": "temporary files of the launcher",

@@ -65,6 +65,8 @@ TORCH: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("_load_state_dict_pre_hooks", "_load_from_state_dict"), lambda: nn.Linear(1, 1)),
     "_metadata": lambda: nn.Linear(1, 1).state_dict(),
     "_orig_mod": names_in_the_compiler,
+    "_compiled_call_impl": lambda: nn.Linear(1, 1),
+    "_current_graph_task_id": lambda: torch._C,
     "_NormBase": lambda: nn.modules.batchnorm,
     **{f"_foreach_{name}": lambda: torch for name in ("lerp_", "mul", "mul_", "add_", "sub", "div_")},
     "_get_fused_kernels_supported_devices": lambda: importlib.import_module("torch.utils._foreach_utils"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,11 @@ def test_writers_get_the_reference(project: Write) -> None:
     assert again["hooks"][0]["url"] == "https://u:${oc.env:TOKEN}@host/x"
 
 
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "hookline", *words], capture_output=True, text=True, check=False)
+
+
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
     """Run a command, and return its exit code."""
     monkeypatch.setattr("sys.argv", ["hookline", *words])
@@ -227,6 +234,84 @@ def test_a_text_from_the_environment_keeps_its_reference_through_copies(project:
         assert (type(copied), copied, copied.reference) == (FromEnvironment, SECRET, "${oc.env:TOKEN}")
     assert json.loads(json.dumps(token)) == SECRET
     assert SECRET not in repr(loaded.data) + dump(loaded.data)
+
+
+def test_the_config_of_a_runner_has_the_references(project: Write) -> None:
+    """A hook or a callback may write it to any place."""
+    runner = Runner.from_config("run.yaml")
+    assert json.loads(json.dumps(runner.config))["custom_hooks"][0] == {
+        "type": "remote:Notify",
+        "token": "${oc.env:TOKEN}",
+        "url": "https://u:${oc.env:TOKEN}@host/x",
+        "extra": ["${oc.env:TOKEN}"],
+    }
+    assert SECRET not in f"{runner.config} {runner.config!r}"
+
+
+def test_load_from_may_name_a_variable(project: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    Runner.from_config("run.yaml", ["work_dir=first"]).train()
+    monkeypatch.setenv("WEIGHTS", "first/epoch_2.pth")
+    Runner.from_config("run.yaml", ["load_from=${oc.env:WEIGHTS}"]).train()
+    assert "first/epoch_2.pth" in Path("out/run.log").read_text()
+    assert read("out/config.yaml")["load_from"] == "${oc.env:WEIGHTS}"
+
+
+VAL = """
+val: {dataloader: {dataset: {type: "mynet:Data", n: 8}, batch_size: 4}, loss: mynet:loss_of}
+"""
+
+
+@pytest.mark.processes
+def test_no_file_of_a_sweep_has_the_value(project: Write) -> None:
+    project("sweep.yaml", CONFIG + VAL)
+    words = [
+        "sweep.yaml",
+        "optim.optimizer.lr=0.1,0.2",
+        "--metric",
+        "val/loss",
+        "--dir",
+        "trials",
+        "--pruner",
+        "none",
+        "--sampler",
+        "grid",
+    ]
+    found = command("sweep", *words)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert [len(list(Path("trials").rglob(name))) for name in ("config.yaml", "epoch_2.pth", "*.db")] == [2, 2, 1]
+    assert holders("trials", SECRET) == []
+    assert SECRET not in found.stdout + found.stderr
+
+
+@pytest.mark.long
+@pytest.mark.processes
+def test_no_file_of_a_resumed_run_with_all_writers_has_the_value(project: Write) -> None:
+    more = "{type: wandb, mode: offline}, {type: mlflow, tracking_uri: 'sqlite:///out/ml.db'}"
+    for words in (["train.max_epochs=1"], ["--resume"]):
+        found = command("train", "run.yaml", f"writers=[jsonl, csv, tensorboard, {more}]", *words)
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert SECRET not in found.stdout + found.stderr
+    names = {path.name for path in Path("out").rglob("*") if path.is_file()}
+    assert {"config.yaml", "run.log", "events.jsonl", "ml.db", "report.html"} <= names
+    assert any(name.endswith(".wandb") for name in names)
+    assert holders("out", SECRET) == []
+
+
+def test_no_file_of_a_resumed_run_that_fails_has_the_value(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "train", "run.yaml", "train.max_epochs=1") == 0
+    assert run(monkeypatch, "train", "run.yaml", "--resume", "custom_hooks[0].at=3") == 1
+    for words in (
+        ["export", "out/epoch_1.pth", "--out", "out/weights.safetensors"],
+        ["report", "out"],
+        ["inspect", "out"],
+    ):
+        assert run(monkeypatch, *words) == 0
+    assert SECRET not in "".join(capsys.readouterr())
+    names = {path.name for path in Path("out").rglob("*") if path.is_file()}
+    assert {"config.yaml", "run.log", "events.jsonl", "resume.json", "report.html", "weights.safetensors"} <= names
+    assert holders("out", SECRET) == []
 
 
 def test_a_study_of_a_sweep_records_the_reference(project: Write) -> None:

@@ -343,6 +343,7 @@ def test_training_ends_with_the_same_weights_with_all_observers_and_with_none() 
 # A run in which a hook has little or nothing to do: its parameters, and the points at which it is still called in
 # training.
 IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "ActivationStatsHook": ({"modules": "*"}, []),  # it only watches modules
     "AutogradAnomalyHook": ({"begin": 1000}, []),
     "CheckInvalidLossHook": ({}, ["before_train", "before_backward"]),
     "EvaluateHook": ({"function": float}, ["before_train", "after_train_epoch", "after_train"]),
@@ -412,6 +413,7 @@ SENSIBLE = {
 HUGE = 16**100_000
 #: Parameters that some hooks need besides the number.
 NEEDED: dict[str, dict[str, Any]] = {
+    "ActivationStatsHook": {"modules": "*"},
     "EarlyStoppingHook": {"monitor": "accuracy"},
     "EvaluateHook": {"function": lambda model: {}},
     "FreezeHook": {"patterns": "0.*"},

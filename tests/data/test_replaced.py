@@ -12,9 +12,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.data.batches import is_malformed
 from hookline.data.loader import ResumableLoader
+from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, DataError
+from hookline.schedules import Linear
 from hookline.testing import toy_data, toy_model
 from tests.data.test_loader import Backwards
+from tests.state.stopping import StopsAt
 
 
 def data_of(samples: int) -> TensorDataset:
@@ -140,6 +143,37 @@ def test_a_run_whose_data_is_replaced_resumes_exactly(
     assert first.sizes + second.sizes == expected
     assert all(map(torch.equal, whole.model.state_dict().values(), resumed.model.state_dict().values()))
     assert resumed.hub.get_scalar("train/loss").last() == whole.hub.get_scalar("train/loss").last()
+
+
+@pytest.mark.parametrize("stops_after", [0, 6, 8, 15])
+def test_a_schedule_with_auto_keeps_its_length_and_the_log_says_so(tmp_path: Path, stops_after: int) -> None:
+    def run(stops_after: int = 0, **options: Any) -> list[tuple[int, float]]:
+        class Watches(Hook):
+            def after_train_iter(self, runner: Runner) -> None:
+                rates.append((runner.iter, runner.optims.sole.optimizer.param_groups[0]["lr"]))
+
+        model, rates = toy_model(), list[tuple[int, float]]()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = ResumableLoader(data_of(20), batch_size=4, shuffle=True)
+        Runner(
+            model,
+            train=TrainLoop(loader, cross_entropy, max_epochs=3),
+            optim=Optim(optimizer, [Linear(optimizer)]),
+            custom_hooks=[Grows("dataset"), Watches(), *([StopsAt(stops_after)] if stops_after else [])],
+            **{"work_dir": tmp_path, "device": "cpu", "quiet": True, **options},
+        ).train()
+        return rates
+
+    rates = run(stops_after) + (run(resume=True) if stops_after else [])
+    # 5 + 8 + 11 iterations, and a curve over 3 epochs of 5.
+    assert [number for number, _ in rates] == list(range(24))
+    assert [rate for _, rate in rates] == [pytest.approx(max(0.1 * (1 - number / 15), 0)) for number in range(24)]
+    warnings = [line for line in (tmp_path / "run.log").read_text().splitlines() if "the data was replaced" in line]
+    assert warnings[0].endswith(
+        "the data was replaced: an epoch has 8 batches now, and 5 when training began. The length of Linear is 'auto', "
+        "and stays as it was when training began; set it to the number of iterations of the whole training"
+    )
+    assert len(warnings) == 1 + (stops_after > 0)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ def what_is_missing() -> None:
     for name in ("mmengine.nothing", "mmengine.hooks.nothing"):
         with pytest.raises(ModuleNotFoundError) as missing:
             importlib.import_module(name)
-        assert str(missing.value) == f"hookline's dialect has no module '{name}'; see docs/coming-from"
+        page = "docs/coming-from/mmengine.md"
+        assert str(missing.value) == f"hookline's dialect has no module '{name}'; see {page}"
         assert missing.value.name == name
     with pytest.raises(ImportError, match="cannot import name 'Nothing' from 'hookline.dialects.mmengine.hooks'"):
         from mmengine.hooks import Nothing  # noqa: F401

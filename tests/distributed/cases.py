@@ -20,6 +20,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.engine.metrics import accuracy
 from hookline.errors import exit_code_of
+from hookline.integrations.own_loop import Session
 
 
 def step(model: nn.Module, batch: list[Tensor]) -> Tensor:
@@ -142,8 +143,8 @@ def act(folder: str, what: str, rank: int = 1, iteration: int = 5) -> dict[str, 
     return seen(runner) | {"validated": validated}
 
 
-def killed(folder: str, iterations: list[int]) -> dict[str, Any]:
-    """Kill a process in each attempt but the last, at random places of an epoch."""
+def killed(folder: str, iterations: list[int], own_loop: bool = False) -> dict[str, Any]:
+    """Kill a process in each attempt but the last, at random places of an epoch. The loop may be one of the user."""
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     hooks = [At(iterations[attempt], attempt % 2, ACTS["SIGKILL"])] if attempt < len(iterations) else []
     checkpoint = {"checkpoint": {"by_epoch": False, "interval": 3}}
@@ -151,7 +152,12 @@ def killed(folder: str, iterations: list[int]) -> dict[str, Any]:
     data = TensorDataset(torch.randn(64, 8), torch.randint(3, (64,)))
     train = TrainLoop(DataLoader(data, batch_size=4, shuffle=True), step, max_epochs=4)
     runner = build(folder, train=train, custom_hooks=[*hooks, At(-1, 0, raises)], default_hooks=checkpoint)
-    runner.train()
+    if own_loop:
+        with Session(runner) as run:
+            for batch in run:
+                run.step(step(run.model, batch))
+    else:
+        runner.train()
     return seen(runner) | {"attempt": attempt}
 
 

@@ -196,6 +196,35 @@ def train(folder: str, package: str, accumulates: list[int]) -> dict[str, Any]:
     return found | {"dist": [dist.get_rank(), dist.get_world_size(), dist.is_main_process()]}
 
 
+def validate_in_a_hook(folder: str, package: str) -> dict[str, Any]:
+    """Train with a hook that validates after every epoch, and after every validation of the loop."""
+    base, found = importlib.import_module(f"{package}.hooks").Hook, []
+
+    class Validates(base):  # type: ignore[misc, valid-type]  # of either package
+        """Validates again, unless it already does."""
+
+        busy = False
+
+        def validate(self, runner: Any) -> None:
+            """Validate."""
+            if not self.busy:
+                self.busy = True
+                found.append(runner.val())
+                self.busy = False
+
+        def after_train_epoch(self, runner: Any) -> None:
+            """Validate."""
+            self.validate(runner)
+
+        def after_val(self, runner: Any) -> None:
+            """Validate."""
+            self.validate(runner)
+
+    runner = build(folder, package, custom_hooks=[Validates(), {"type": "SyncBuffersHook"}])
+    runner.train()
+    return seen(runner) | {"found": found}
+
+
 def act(folder: str, what: str) -> dict[str, Any]:
     """Do something in the second process, in the middle of an epoch."""
     runner = build(folder, custom_hooks=[project(OURS).Acts(4, 1, what)])

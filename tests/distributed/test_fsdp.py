@@ -28,6 +28,8 @@ SAME: dict[str, dict[str, Any]] = {
     "partial_window": {"accumulate": 4, "stream": 6},
     "dropped_window": {"accumulate": 4, "skip": 5},
     "average": {"ema": True},
+    "tokens": {"weigh": True},
+    "tokens_in_windows": {"weigh": True, "accumulate": 4, "ema": True},
 }
 for options in SAME.values():
     options["saves"] = False
@@ -101,6 +103,18 @@ def test_the_comparison_has_fifty_steps_and_the_windows_that_it_names(two: dict[
 @pytest.mark.parametrize("name", [*SAME, "freeze"])
 def test_fsdp_trains_as_one_process_does(two: dict[str, Any], one: dict[str, Any], name: str) -> None:
     assert apart(one[f"one_{name}"], two[f"fsdp_{name}"]) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["tokens", "tokens_in_windows"])
+def test_a_loss_by_tokens_and_its_average_are_those_of_one_process(
+    two: dict[str, Any], one: dict[str, Any], name: str
+) -> None:
+    alone, together = one[f"one_{name}"], two[f"fsdp_{name}"]
+    assert [each["loss"] for each in together["metrics"]] == pytest.approx([each["loss"] for each in alone["metrics"]])
+    assert len(together["averaged"]) == len(alone["averaged"])
+    for ours, theirs in zip(together["averaged"], alone["averaged"], strict=True):
+        assert torch.allclose(torch.tensor(ours), torch.tensor(theirs), atol=1e-6)
+    assert apart(one["one_average"], one["one_tokens"]) > 1e-3  # the same run, in which samples count the same
 
 
 def test_a_resumed_run_ends_in_the_same_bits_and_keeps_the_newest_and_the_best(

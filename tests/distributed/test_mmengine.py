@@ -48,6 +48,15 @@ def test_training_ends_in_the_same_bits_as_with_the_original(tmp_path: Path) -> 
     assert files(tmp_path / "ours" / "1") == files(tmp_path / "theirs" / "1") == checkpoints
 
 
+def test_a_hook_validates_in_all_processes_as_with_the_original(tmp_path: Path) -> None:
+    theirs = results(run_case("validate_in_a_hook", tmp_path / "theirs", "mmengine"))
+    ours = results(run_case("validate_in_a_hook", tmp_path / "ours", OURS))
+    for rank in (0, 1):
+        assert ours[rank]["found"] == theirs[rank]["found"]
+        assert [each["samples"] for each in ours[rank]["found"]] == [9] * 6
+        assert ours[rank]["hash"] == theirs[rank]["hash"] == ours[0]["hash"]
+
+
 def test_a_hook_that_raises_in_one_process_ends_all_and_is_named(tmp_path: Path) -> None:
     done = run_case("act", tmp_path, "raise")
     assert_planted(done, "Acts, at after_train_iter, epoch=1 iter=3 rank=1 (tests/distributed/mmengine_ca")

@@ -123,7 +123,9 @@ def test_and_so_do_records_if_the_checkpoints_are_deleted(tmp_path: Path) -> Non
         deleting(folder, "before_train_iter", 6, delete=elsewhere, out_dir=str(tmp_path / "out")).train()
     assert str(ended.value) == message(elsewhere, elsewhere / "epoch_2.pth")
     assert names(elsewhere) == ["epoch_2.pth", "last_checkpoint"]
-    assert names(folder) == ["events.jsonl", "hooks.json", "metrics.jsonl", "plan.txt", "report.html", "run.log"]
+    assert names(folder) == [
+        *["events.jsonl", "hooks.json", "loss_bits.bin", "metrics.jsonl", "plan.txt", "report.html", "run.log"]
+    ]
 
 
 def test_a_folder_that_another_run_uses_now_is_left_alone(tmp_path: Path) -> None:

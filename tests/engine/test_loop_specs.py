@@ -73,7 +73,7 @@ def test_evaluation_loops_have_names() -> None:
     wrong: Any = {"a": DATA}
     with pytest.raises(ConfigError) as refused:
         eval_loops(wrong, "val")
-    assert str(refused.value) == "val must be an EvalLoop or a dict of them by name, not [1, 2, 3]"
+    assert str(refused.value) == "val must be an EvalLoop or a dict of them by name, not a list"
 
 
 def test_a_hook_counts_like_the_loop_unless_set_otherwise() -> None:

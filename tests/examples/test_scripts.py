@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import sqlite3
@@ -40,6 +41,18 @@ def test_the_mlp_has_ten_lines_and_learns_the_digits(examples: Examples) -> None
     run = runs.load("runs/mlp")
     assert run.best("val/accuracy").value > 0.93
     assert [each.path.name for each in run.checkpoints] == [f"epoch_{n}.pth" for n in range(1, 11)]
+
+
+def test_a_loop_of_your_own_differs_from_the_plain_one_in_three_lines(examples: Examples) -> None:
+    plain, ours = (
+        (EXAMPLES / "own_loop" / name).read_text(encoding="utf-8") for name in ("plain.py", "with_hookline.py")
+    )
+    before, after = (text[text.index("loader = ") :].splitlines() for text in (plain, ours))
+    added = [line[2:].strip() for line in difflib.ndiff(before, after) if line.startswith("+ ")]
+    assert [line.split("(")[0] for line in added] == ["with hookline.session", "for inputs, target in run:", "run.step"]
+    examples.run("own_loop/plain.py")
+    examples.run("own_loop/with_hookline.py")
+    assert [each.path.name for each in runs.load("runs/own_loop").checkpoints] == [f"epoch_{n}.pth" for n in (1, 2, 3)]
 
 
 def test_the_gpt_continues_after_ctrl_c_and_writes_the_same_sample(examples: Examples) -> None:
@@ -111,8 +124,8 @@ def test_the_stream_continues_in_the_middle_of_its_buffer_and_ends_with_the_same
     one, other = saved("runs/stream/old-1/iter_30.pth"), saved("runs/stream/iter_30.pth")
     assert same_tensors(one["state_dict"], other["state_dict"])
     assert whole.names["stream"].state_dict() == resumed.names["stream"].state_dict()
-    # The loop reads one batch ahead, to know which one is the last.
-    assert resumed.lines[-1] == "1,247 samples left the source, 255 of them wait in the buffer"
+    # The end is known (30 batches of 32), so no batch is read ahead.
+    assert resumed.lines[-1] == whole.lines[-1] == "1,215 samples left the source, 255 of them wait in the buffer"
     assert values_of("runs/stream/old-1", "val/") == values_of("runs/stream", "val/")
 
 
@@ -195,6 +208,21 @@ def test_the_custom_point_is_called_in_every_step_and_its_hooks_measure_and_stop
     assert shares.mean(3) < 0.2
     assert done.lines[-3:-1] == ["who runs at the new point:", "└── after_attack"]
     assert done.lines[-1].startswith("    └── 0: Robustness.after_attack  NORMAL (50), every 5 iterations")
+
+
+def test_gradients_that_vanish_are_seen_inside_the_model(examples: Examples) -> None:
+    lines = examples.run("inside_the_model.py").lines
+    silent = [line for line in lines if line.startswith("iteration 80: ")]
+    assert [line.split()[-3] for line in silent] == [f"layers.{number}" for number in range(2, 21, 2)] * 2
+    ratios = {}
+    for name in ("small", "usual"):
+        metrics = runs.load(f"runs/inside_{name}").metrics
+        steps, first = metrics.series("train/gradients/layers.1/norm")
+        assert steps.tolist() == [20, 40, 60, 80]
+        ratios[name] = first[-1] / metrics.series("train/gradients/layers.19/norm")[1][-1]
+    assert ratios["small"] < 1e-2
+    assert ratios["usual"] > 0.1
+    assert [line.partition(":")[0] for line in lines if "the gradient is" in line] == ["small weights", "usual weights"]
 
 
 def train(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:

@@ -120,10 +120,8 @@ def _run(case: Case, words: tuple[str, ...], root: Path, before: dict[str, str])
     environment = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp"), **caches, **case.environment}
     arguments = (words, str(project), environment, str(log), case.powerless)
     with children.running(watched_command, *arguments) as child:
-        try:
-            code, hung = child.wait(HANGS_AFTER), False
-        except TimeoutError:
-            code, hung = -signal.SIGKILL, True
+        ended = child.wait_busy(HANGS_AFTER)
+        code, hung = (-signal.SIGKILL, True) if ended is None else (ended, False)
         printed = child.printed()
     after = _tree(root)
     touched = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))

@@ -17,11 +17,14 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 # The modules that the command line imports before it trains, so that no child has to import them again.
 PRELOADED = (
@@ -32,6 +35,8 @@ PRELOADED = (
 
 # Far more than any child needs, so that a slow machine makes no difference. A hanging child is killed then.
 TIMEOUT = 60.0
+# How much longer than it computes a child may take before it counts as hanging: others use the machine, too.
+PATIENCE = 6
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(list(PRELOADED))
@@ -65,6 +70,27 @@ class Child:
             code = self._process.exitcode
         assert code is not None
         return code
+
+    def wait_busy(self, seconds: float) -> int | None:
+        """Return its exit code, or None if it hangs: it has computed for this time, or has not ended for far longer.
+
+        A busy machine gives it less time to compute, so the clock alone says nothing.
+        """
+        end = time.monotonic() + PATIENCE * seconds
+        while not wait_for([self._process.sentinel], 0.2):
+            if time.monotonic() > end or self.seconds() > seconds:
+                return None
+        return self.wait()
+
+    def seconds(self) -> float:
+        """Return the time that it and its children have computed; 0 if it has ended."""
+        found = 0.0
+        with suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            for each in (process, *process.children(recursive=True)):
+                with suppress(psutil.Error):
+                    found += sum(each.cpu_times()[:4])  # its own, and of children that have ended
+        return found
 
     def has_ended(self) -> bool:
         """Return whether it has ended."""

@@ -6,6 +6,7 @@
     RANKS   the kills of one of two ranks after which the restarted run ended in the same bits: all
     NAMED   the seconds until a rank that was killed, was stopped or hangs is named
     AGREE   the cost per step of the agreement between ranks
+    REPLAY  the injected failures that were repeated elsewhere with the same error, step and loss bits: all
     RAW     the inputs of any kind that hang, take much memory, end with a traceback of ours, or print control
             characters: none
 
@@ -23,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.distributed import figures as ranks
-from tests.faults import hostile, raw_inputs, silent
+from tests.faults import hostile, raw_inputs, replays, silent
 from tests.faults.cases import Case, Outcome, run
 from tests.faults.kills import KINDS, Kills, kill_and_resume
 from tests.faults.project import trained_run
@@ -116,6 +117,14 @@ def print_ranks(kills: int) -> bool:
     return bool(failures)
 
 
+def print_replays() -> bool:
+    """Measure and print the figure about replays. Return whether all failures were repeated."""
+    total, wrong = replays.measure()
+    print(f"REPLAY  {total - len(wrong)} of {total} failures were repeated with the same error, step and loss bits")
+    print("".join(f"          {each}\n" for each in wrong), end="", flush=True)
+    return not wrong
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and print the figures; return 1 if one is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.figures")
@@ -126,9 +135,11 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"KILL    {killed.identical} of {killed.kills} resumes after kill -9 were bit-exact")
         print("".join(f"          {failure}\n" for failure in killed.failures), end="", flush=True)
     lost = print_ranks(max(20, kills // 10)) if kills else False
+    repeated = print_replays()
     figures = measure_inputs()
     print("\n".join(map(str, figures)))
-    wrong = killed.identical != killed.kills or killed.failures or lost or any(figure.culprits for figure in figures)
+    wrong = killed.identical != killed.kills or killed.failures or lost or not repeated
+    wrong = wrong or any(figure.culprits for figure in figures)
     return 1 if wrong else 0
 
 

@@ -16,6 +16,11 @@ tokens        batches that count by their tokens, in windows of 3, with a valida
 frozen        a hook freezes the first layer once, in the middle of the run
 modes         a hook puts the batch norm into evaluation mode once, in the middle of the run
 groups        a hook unfreezes a layer in the middle of the run, and adds it to the optimizer with its own rate
+flat          a loop of the user over all batches
+epochs        a loop of the user by epochs, with code between them that draws random numbers
+uneven        a loop of the user with a window of 3, which ends with no epoch
+reports       a loop of the user with its own validation: best checkpoints, early stopping, averaged weights
+stepped       a loop of the user that accumulates gradients and steps its optimizer itself
 """
 
 from __future__ import annotations
@@ -32,11 +37,12 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import ConcatDataset
 
-from hookline import EvalLoop, Hook, Optim
+from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.data.loader import Order, ResumableLoader, mix
 from hookline.engine import steps
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import predict
+from hookline.integrations.own_loop import Session
 from hookline.testing import toy_data
 
 
@@ -55,6 +61,8 @@ class Kind:
     #: Returns more arguments of the runner. Its hooks are added to those of every kind. `step`, `weigh` and `loader`
     #: (a function of the dataset) are for the training loop.
     more: Callable[[nn.Module], Mapping[str, Any]] = lambda model: {}
+    #: Trains a runner.
+    train: Callable[[Runner], Any] = lambda runner: runner.train()
 
 
 def classifier(*more: nn.Module) -> nn.Sequential:
@@ -267,6 +275,53 @@ def _without_last_layer(model: Any) -> dict[str, Any]:
     return {"optim": optim_of(first, 2), "custom_hooks": [Once(add_last_layer)]}
 
 
+def train_flat(runner: Runner) -> None:
+    """Train with a loop of the user over all batches."""
+    with Session(runner) as run:
+        for batch in run:
+            run.step(steps.cross_entropy(run.model, batch))
+
+
+def train_by_epochs(runner: Runner) -> None:
+    """Train with a loop of the user that draws random numbers between epochs."""
+    with Session(runner) as run:
+        for epoch in run.epochs():
+            for batch in epoch:
+                run.step(steps.cross_entropy(run.model, batch))
+            torch.rand(epoch.number)
+
+
+def train_and_report(runner: Runner) -> None:
+    """Train with a loop of the user that validates itself: inside an epoch, and after it."""
+
+    def validate(run: Session) -> None:
+        with run.evaluating() as model:
+            correct = [accuracy(model(inputs), target) for inputs, target in toy_data(2)]
+            torch.rand(3)
+        run.report({"accuracy": float(sum(correct)) / len(correct)})
+
+    with Session(runner) as run:
+        for epoch in run.epochs():
+            for batch in epoch:
+                run.step(steps.cross_entropy(run.model, batch))
+                if runner.position.batch == 5 and not runner.accumulating:
+                    validate(run)
+            validate(run)
+
+
+def train_with_own_steps(runner: Runner) -> None:
+    """Train with a loop of the user that steps its optimizer after every third batch."""
+    optimizer = runner.optims.sole.optimizer
+    with Session(runner) as run:
+        for batch in run:
+            loss = steps.cross_entropy(run.model, batch)
+            (loss / 3).backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+            if runner.iter % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+            run.stepped(loss)
+
+
 KINDS: dict[str, Kind] = {
     "workers": Kind(by_epoch=True, workers=2),
     "persistent": Kind(workers=2, persistent=True),
@@ -284,4 +339,9 @@ KINDS: dict[str, Kind] = {
     "frozen": Kind(more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[0].requires_grad_(False))]}),
     "modes": Kind(by_epoch=True, more=lambda model: {"custom_hooks": [Once(lambda runner: runner.model[1].eval())]}),
     "groups": Kind(by_epoch=True, more=_without_last_layer),
+    "flat": Kind(workers=1, train=train_flat),
+    "epochs": Kind(by_epoch=True, train=train_by_epochs),
+    "uneven": Kind(by_epoch=True, accumulate=3, plain=True, train=train_flat),
+    "reports": Kind(by_epoch=True, more=lambda model: {"val": None}, train=train_and_report),
+    "stepped": Kind(more=lambda model: {"precision": "bf16"}, train=train_with_own_steps),
 }

@@ -148,7 +148,7 @@ def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runne
 def train(folder: str, kind: str, **parts: Any) -> None:
     """Train the run of a kind; called in a child."""
     torch.set_num_threads(1)
-    everything(folder, kind, **parts).train()
+    KINDS[kind].train(everything(folder, kind, **parts))
 
 
 def as_command(function: Callable[..., Any], *arguments: Any) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -28,6 +29,15 @@ def fail() -> None:
 def sleep() -> None:
     print("ready")
     time.sleep(600)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def leave_with_4() -> None:
+    sys.exit(4)
 
 
 def sleep_with_a_worker() -> None:
@@ -83,6 +93,24 @@ def test_waiting_times_out_and_shows_the_output() -> None:
         wait_for(lambda: "ready" in child.output())
         with pytest.raises(TimeoutError, match="did not end within 0.05 s; it printed:\nready"):
             child.wait(0.05)
+
+
+def test_a_child_hangs_if_it_computes_without_an_end_or_waits_for_ever() -> None:
+    for function in (spin, sleep):
+        with running(function) as child:
+            assert child.wait_busy(0.5) is None, function
+    with running(leave, 3) as child:
+        assert child.wait_busy(60.0) == 3
+
+
+def test_a_child_that_gets_no_time_to_compute_does_not_hang() -> None:
+    """A stopped child stands for one on a machine that is busy with others."""
+    with running(leave_with_4) as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        timer = threading.Timer(1.0, os.kill, (child.pid, signal.SIGCONT))
+        timer.start()
+        assert child.wait_busy(0.8) == 4
+        timer.join()
 
 
 def test_closing_a_child_ends_it_and_the_processes_that_it_started() -> None:

@@ -17,6 +17,7 @@ from hookline.checkpoint import seal, store
 from hookline.common import launched
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import predict
+from hookline.errors import ConfigError
 from hookline.testing import toy_data, toy_runner
 from tests.faults.children import running
 from tests.faults.kills import reference, wait_until
@@ -158,13 +159,29 @@ def test_fault_5_a_validation_with_a_hook_that_affects_training_is_finished_firs
         runner.train()
     assert [path.name for path in tmp_path.glob("*.pth")] == ["epoch_2.pth"]
     assert runner.validations == 2
+    assert (
+        "the validation is finished first, because send takes part in it and may change training; a hook that only "
+        "looks is left at once if it declares role = 'observer'; a kill before that loses the steps since the last "
+        "checkpoint, so set the environment variable HOOKLINE_GRACE to the seconds between a signal and the kill"
+    ) in [line[21:] for line in (tmp_path / "run.log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("text", ["2 min", "-1", "inf"])
+def test_a_time_until_the_kill_that_is_no_number_is_refused_before_training(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HOOKLINE_GRACE", text)
+    with pytest.raises(ConfigError) as refused:
+        (runner := toy_runner(max_epochs=1)).train()
+    assert str(refused.value) == f"the environment variable HOOKLINE_GRACE must be a number of seconds, not {text!r}"
+    assert runner.iter == 0
 
 
 @pytest.mark.parametrize(("interval", "files", "where"), [
     (5, ["iter_5.pth"], "iteration 5 is saved in {}/iter_5.pth"),
     (0, [], "no checkpoint was written yet"),
 ])  # fmt: skip
-def test_fault_5_a_validation_that_cannot_be_left_ends_before_the_launcher_kills_the_process(
+def test_fault_5_a_validation_that_cannot_be_left_ends_before_the_process_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: int, files: list[str], where: str
 ) -> None:
     monkeypatch.setenv(launched.GRACE, "0")

@@ -20,7 +20,7 @@ from tests.run_files import USUAL, files_in
 #: The files that a run writes, reads or replaces in its folder.
 FILES = (
     *(".lock", "run.log", "plan.txt", "config.yaml", "last_checkpoint", "hooks.json", "profile.json", "report.html"),
-    *("events.jsonl", "control.jsonl"),
+    *("events.jsonl", "control.jsonl", "loss_bits.bin", "capsule.json"),
     *(".epoch_1.pth.partial", ".last_checkpoint.partial", ".run.log.partial"),
 )
 #: The files that may be links, because they are only read, or replaced as a whole.

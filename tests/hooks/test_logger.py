@@ -75,11 +75,13 @@ def test_logs_that_are_not_kept_come_back_when_the_run_continues(tmp_path: Path)
     whole = run(tmp_path / "whole" / "run", logger={"interval": 2}, max_epochs=2)
     whole.test()
     first = run(tmp_path / "run", logger=away, max_epochs=1)
-    assert sorted(path.name for path in first.work_dir.iterdir()) == ["epoch_1.pth", "last_checkpoint", "report.html"]
+    assert sorted(path.name for path in first.work_dir.iterdir()) == [
+        *["epoch_1.pth", "last_checkpoint", "loss_bits.bin", "report.html"]
+    ]
     second = run(tmp_path / "run", logger=away, max_epochs=2, resume=True)
     second.test()
     assert sorted(path.name for path in second.work_dir.iterdir()) == [
-        *("epoch_1.pth", "epoch_2.pth", "last_checkpoint", "report.html")
+        *("epoch_1.pth", "epoch_2.pth", "last_checkpoint", "loss_bits.bin", "report.html")
     ]
     target = tmp_path / "all" / "run"
     assert without_times(target / "metrics.jsonl") == without_times(whole.work_dir / "metrics.jsonl")

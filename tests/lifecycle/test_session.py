@@ -54,14 +54,13 @@ def test_a_writer_that_fails_to_close_leaves_the_runner_and_the_others_in_order(
     assert "warning: Fails failed: OSError: away; the run continues" in (runner.work_dir / "run.log").read_text()
 
 
-@pytest.mark.parametrize("verb", ["train", "val", "test"])
-def test_a_run_inside_a_run_is_refused_without_touching_the_outer_log(verb: str) -> None:
+def test_a_run_inside_a_run_is_refused_without_touching_the_outer_log() -> None:
     runner = toy_runner(max_epochs=1)
 
     @runner.on("before_train")
     def start_another(runner: Runner) -> None:
-        with pytest.raises(HooklineError, match=rf"^runner\.{verb}\(\) was called inside runner\.train\(\)"):
-            getattr(runner, verb)()
+        with pytest.raises(HooklineError, match=r"^runner\.train\(\) was called inside runner\.train\(\)"):
+            runner.train()
         runner.terminal.say("the outer run continues")
 
     runner.train()

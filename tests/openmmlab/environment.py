@@ -8,18 +8,35 @@ it, among them torch, hookline and the real mmengine.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
-PROJECTS = ("mmpretrain==1.2.0", "mmsegmentation==1.2.2", "mmdet==3.3.0", "mmcv-lite==2.1.0")
+PROJECTS = (
+    *("mmpretrain==1.2.0", "mmsegmentation==1.2.2", "mmdet==3.3.0", "mmpose==1.3.2", "mmyolo==0.6.0"),
+    *("mmaction2==1.2.0", "mmocr==1.0.1", "mmagic==1.2.0", "mmdet3d==1.4.0", "mmrotate==1.0.0rc1", "mmrazor==1.0.0"),
+    "mmcv-lite==2.1.0",
+)
 #: What the projects import, besides the packages that the tests of hookline need anyway. mmengine reads configs with
 #: bases in other projects only with `pkg_resources`, which newer versions of setuptools do not have.
 NEEDED = (
     *("einops", "ftfy", "mat4py", "matplotlib", "modelindex", "model-index", "opencv-python", "ordered-set"),
     *("prettytable", "pycocotools", "scipy", "setuptools<81", "shapely", "six", "terminaltables"),
+    *("json-tricks", "lmdb", "munkres", "numba", "llvmlite", "pyclipper", "rapidfuzz"),
+    *("scikit-image", "imageio", "lazy-loader", "tifffile", "networkx", "decord", "plyfile", "trimesh"),
+    *(
+        "nuscenes-devkit",
+        "lyft-dataset-sdk",
+        "pyquaternion",
+        "scikit-learn",
+        "joblib",
+        "threadpoolctl",
+        "cachetools",
+        "narwhals",
+    ),
 )
 STAND_INS = Path(__file__).parent / "stand_ins"
 
@@ -41,7 +58,16 @@ def create(environment: Path) -> None:
         pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", "--quiet"]
         subprocess.run([*pip, "--no-deps", "--disable-pip-version-check", *PROJECTS, *NEEDED], check=True)
         ready.write_text(wanted, encoding="utf-8")
-    shutil.copy(STAND_INS / "mmcv_ext.py", packages_of(environment) / "mmcv" / "_ext.py")
+    packages = packages_of(environment)
+    shutil.copy(STAND_INS / "mmcv_ext.py", packages / "mmcv" / "_ext.py")
+    # The wheel of mmaction2 lacks a module that it imports.
+    drn = packages / "mmaction" / "models" / "localizers" / "drn"
+    drn.mkdir(exist_ok=True)
+    (drn / "drn.py").write_text("class DRN:\n    pass\n", encoding="utf-8")
+    # The projects are of different years, and refuse each other's newer versions.
+    for file in packages.glob("mm*/__init__.py"):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(re.sub(r"(_maximum_version = )'.*'", r"\1'99'", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

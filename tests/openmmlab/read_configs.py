@@ -52,7 +52,7 @@ def main(package: str, project: str, out: Path) -> None:
             newer = "read_base" in text
             try:
                 read = Config.fromfile(str(file), import_custom_modules=False)
-                found = sorted(read) if newer else as_data(read.to_dict())
+                found = as_data(read.to_dict())
                 error = ""
             except Exception as problem:
                 found, error = None, f"{type(problem).__name__}: {problem}"

@@ -20,14 +20,19 @@ from typing import Any
 
 from tests.openmmlab import comparison, data
 from tests.openmmlab.environment import PROJECTS, STAND_INS, packages_of
+from tests.openmmlab.outcomes import EXPECTED
 
 HERE = Path(__file__).parent
 #: The project, the iteration at which a run is killed, and the last checkpoint of a run in one process and in two.
-RUNS = (
-    ("mmpretrain", 5, "epoch_3.pth", "epoch_3.pth"),
-    ("mmseg", 5, "iter_9.pth", "iter_9.pth"),
-    ("mmdet", 11, "iter_18.pth", "iter_9.pth"),
-)
+RUNS = {
+    "mmpretrain": (5, "epoch_3.pth", "epoch_3.pth"),
+    "mmseg": (5, "iter_9.pth", "iter_9.pth"),
+    "mmdet": (11, "iter_18.pth", "iter_9.pth"),
+}
+#: Projects whose training, resume and test are compared, and nothing else.
+MORE_RUNS = dict.fromkeys(("mmpose", "mmyolo", "mmaction", "mmocr"), (5, "epoch_3.pth"))
+#: Projects whose modules are imported.
+IMPORTED = ("mmagic", "mmdet3d", "mmrotate", "mmrazor")
 #: An image for the inferencer of each project, in the folder of `data`.
 IMAGES = {"mmpretrain": "classes/val/left/02.png", "mmseg": "masks/images/val/02.png", "mmdet": "boxes/val/02.png"}
 #: The configs that mmengine cannot read either, and why. All others must be read.
@@ -38,6 +43,11 @@ UNREADABLE = {
     "sort/faster-rcnn_r50_fpn_8xb2-4e_mot17train_test-mot17train.py": "the name of its base has no ending",
     "sort/faster-rcnn_r50_fpn_8xb2-8e_mot20halftrain_test-mot20halfval.py": "the name of its base has no ending",
     "sort/faster-rcnn_r50_fpn_8xb2-8e_mot20train_test-mot20train.py": "the name of its base has no ending",
+    "rtmdet/cspnext_imagenet_pretrain/cspnext-s_8xb256-rsb-a1-600e_in1k.py": "its base is in mmcls",
+    "rtmdet/cspnext_imagenet_pretrain/cspnext-tiny_8xb256-rsb-a1-600e_in1k.py": "its base is in mmcls",
+    "textdet/dbnet/dbnet_resnet50-dcnv2_fpnc_100k_synthtext.py": "no base has the dataset that it reads",
+    "body_2d_keypoint/edpose/coco/edpose_res50_8xb2-50e_coco-800x1333.py": "it imports a base that does not exist",
+    "gwd/rotated-retinanet-rbox-le135_r50_fpn_gwd_1x_dota.py": "its base does not exist",
 }
 #: Two processes without a GPU: the real mmengine needs to be told.
 WITHOUT_GPU = (
@@ -97,7 +107,7 @@ class Project:
         return str(self.folder / f"{self.name}-{kind}")
 
 
-def try_project(project: Project, kill_at: int, last: str) -> dict[str, str]:
+def try_training(project: Project, kill_at: int, last: str, show: bool = False) -> dict[str, str]:
     """Train, kill, resume and test, and return the cells of the table."""
     real, ours, killed, tested = map(project.work_dir, ("mmengine", "hookline", "killed", "tested"))
     modes = [str(project.folder / f"{project.name}-modes-{kind}.jsonl") for kind in ("mmengine", "hookline")]
@@ -106,25 +116,40 @@ def try_project(project: Project, kill_at: int, last: str) -> dict[str, str]:
     expected, found = comparison.losses_of_mmengine(real), comparison.losses_of_hookline(ours)
     project.run(*("train", "killed", "--work-dir", killed), hookline=True, expected=-9, KILL_AT=str(kill_at))
     project.run("train", "resumed", "--work-dir", killed, "--resume", hookline=True)
-    checkpoint, own = str(Path(real, last)), str(Path(ours, last))
-    pictures = [project.folder / f"{project.name}-pictures-{kind}" for kind in ("mmengine", "hookline")]
-    shown = ["--show-dir", str(pictures[1])]
-    project.run("test", "tested", checkpoint, "--work-dir", tested, *shown, hookline=True)
-    project.run("test", "tested-own", own, "--work-dir", f"{tested}-own", hookline=True)
+    pictures = ["--show-dir", str(project.folder / f"{project.name}-pictures-hookline")] if show else []
+    for folder, checkpoint, more in ((tested, Path(real, last), pictures), (f"{tested}-own", Path(ours, last), [])):
+        log = Path(folder).name.removeprefix(f"{project.name}-")
+        project.run("test", log, str(checkpoint), "--work-dir", folder, *more, hookline=True)
     results = [comparison.metrics_of(folder, "test") for folder in (tested, f"{tested}-own")]
-    arguments = [checkpoint, "--work-dir", project.work_dir("tested-mmengine"), "--show-dir", str(pictures[0])]
-    project.run("test", "tested-mmengine", *arguments, hookline=False, **READS_ITS_OWN)
     return {
         "trains": f"{len(found)} iterations",
         "losses": f"equal, {sum(map(len, found.values()))} numbers" if found == expected else "DIFFERENT",
         "modes": comparison.same_modes(*modes),
         "resumes": "same bits" if comparison.same_bits(Path(ours, last), Path(killed, last)) else "DIFFERENT",
-        "pictures": comparison.same_pictures(*pictures),
         "tests": "same metrics, both checkpoints"
         if results == [comparison.metrics_of_mmengine(real)] * 2
         else f"DIFFERENT: {results}",
-        "with --tta": compare_tta(project, checkpoint),
     }
+
+
+def compare_pictures(project: Project, checkpoint: str) -> str:
+    """Test with the real mmengine, too, and compare the pictures that both draw."""
+    pictures = [project.folder / f"{project.name}-pictures-{kind}" for kind in ("mmengine", "hookline")]
+    arguments = [checkpoint, "--work-dir", project.work_dir("tested-mmengine"), "--show-dir", str(pictures[0])]
+    project.run("test", "tested-mmengine", *arguments, hookline=False, **READS_ITS_OWN)
+    return comparison.same_pictures(*pictures)
+
+
+def try_all(project: Project, kill_at: int, last: str, last_of_two: str) -> dict[str, str]:
+    """Compare all that a project can do, and return the cells of the table."""
+    cells = try_training(project, kill_at, last, show=True)
+    checkpoint = str(Path(project.work_dir("mmengine"), last))
+    cells["pictures"] = compare_pictures(project, checkpoint)
+    cells["with --tta"] = compare_tta(project, checkpoint)
+    cells["two processes"] = compare_two_processes(project, last_of_two)
+    cells["inferencer"] = compare_inferencers(project, last)
+    cells["samplers"] = compare_batches(project)
+    return cells
 
 
 def compare_tta(project: Project, checkpoint: str) -> str:
@@ -199,6 +224,14 @@ def compare_names(project: Project) -> str:
     return f"DIFFERENT: no {', '.join(missing)}" if missing else f"all {sum(theirs.values())}"
 
 
+def compare_imports(project: Project) -> str:
+    """Import all modules of a project with both, and return whether hookline's can import those that mmengine's can."""
+    theirs, ours = (json.loads(out.read_text(encoding="utf-8")) for out in read_with_both(project, "read_imports"))
+    missing = {name: ours[name] for name, error in theirs.items() if not error and ours[name]}
+    count = sum(not error for error in theirs.values())
+    return f"DIFFERENT: {missing}" if missing else f"all {count} of {len(theirs)} that mmengine imports"
+
+
 def compare_configs(project: Project) -> str:
     """Read all configs of a project with both, and return what is equal."""
     outs = read_with_both(project, "read_configs")
@@ -206,12 +239,10 @@ def compare_configs(project: Project) -> str:
     both = list(zip(theirs, ours, strict=True))
     neither = {one[0].removeprefix(".mim/configs/") for one, other in both if one[3] and other[3]}
     known = {name for name in UNREADABLE if (project.mim / "configs" / name).is_file()}
-    only_theirs = [one[0] for one, other in both if other[3] and not one[3]]
-    old = [(one[2], other[2]) for one, other in both if not one[1] and not one[3]]
-    equal = sum(one == other for one, other in old)
-    read = len(both) - len(neither) - len(only_theirs)
-    text = f"{read} of {len(both)} read ({len(neither)} by neither); {equal} of {len(old)} equal"
-    return text if equal == len(old) and not only_theirs and neither == known else f"DIFFERENT: {text}"
+    equal = sum(one[2] == other[2] for one, other in both if not one[3])
+    text = f"{equal} of {len(both)} equal ({len(neither)} can be read by neither)"
+    different = [one[0] for one, other in both if not one[3] and one[2] != other[2]]
+    return text if not different and neither == known else f"DIFFERENT: {text} {different[:9]} {neither ^ known}"
 
 
 def main() -> int:
@@ -220,32 +251,37 @@ def main() -> int:
     parser.add_argument("--environment", type=Path, required=True)
     parser.add_argument("--folder", type=Path, help="keep all runs and logs here")
     parser.add_argument("--no-configs", action="store_true", help="do not read all configs, which takes minutes")
-    parser.add_argument("--projects", nargs="+", default=[name for name, *_ in RUNS], help="try only these")
+    known = [*RUNS, *MORE_RUNS, *IMPORTED]
+    parser.add_argument("--projects", nargs="+", default=known, choices=known, help="try only these")
     given = parser.parse_args()
     folder = given.folder.absolute() if given.folder else Path(tempfile.mkdtemp(prefix="openmmlab-"))
     folder.mkdir(parents=True, exist_ok=True)
     data.make_all(folder)
-    rows = []
-    for (name, kill_at, last, last_of_two), version in zip(RUNS, PROJECTS, strict=False):
+    tables: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    outs = read_with_both(Project("complaints", given.environment.absolute(), folder), "complaints")
+    found = [json.loads(out.read_text(encoding="utf-8")) for out in outs]
+    if list(zip(*(each.values() for each in found), strict=True)) != list(EXPECTED.values()):
+        raise SystemExit(f"DIFFERENT: complaints: {found}")
+    for name, version in zip(known, PROJECTS, strict=False):
         if name not in given.projects:
             continue
         project = Project(name, given.environment.absolute(), folder)
-        print(f"== {version}", file=sys.stderr)
-        cells = try_project(project, kill_at, last)
-        cells["two processes"] = compare_two_processes(project, last_of_two)
-        cells["inferencer"] = compare_inferencers(project, last)
-        cells["samplers"] = compare_batches(project)
-        cells["names"] = compare_names(project)
+        print(f"== {version}", file=sys.stderr, flush=True)
+        row = {"project": version.replace("==", " ")}
+        row |= try_all(project, *RUNS[name]) if name in RUNS else {}
+        row |= try_training(project, *MORE_RUNS[name]) if name in MORE_RUNS else {}
+        row["modules"] = compare_imports(project)
+        row["names"] = compare_names(project)
         if not given.no_configs:
-            cells["configs"] = compare_configs(project)
-        rows.append({"project": version.replace("==", " "), **cells})
-    print("| " + " | ".join(rows[0]) + " |")
-    print("| " + " | ".join("---" for _ in rows[0]) + " |")
-    for row in rows:
-        print("| " + " | ".join(row.values()) + " |")
+            row["configs"] = compare_configs(project)
+        tables.setdefault(tuple(row), []).append(row)
+    for columns, rows in tables.items():
+        print("| " + " | ".join(columns) + " |\n| " + " | ".join("---" for _ in columns) + " |")
+        for row in rows:
+            print("| " + " | ".join(row.values()) + " |")
     if not given.folder:
         shutil.rmtree(folder)
-    return int("DIFFERENT" in str(rows))
+    return int("DIFFERENT" in str(tables))
 
 
 if __name__ == "__main__":

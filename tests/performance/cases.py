@@ -18,7 +18,7 @@ from unittest import mock
 
 import torch
 
-from hookline import Hook, Optim, Runner, TrainLoop
+from hookline import Hook, Optim, Runner, TrainLoop, session
 from hookline.hooks import ProgressHook
 from tests.performance.counting import Counted
 
@@ -67,6 +67,20 @@ def engine(**options: Any) -> Callable[[Any], None]:
     return train
 
 
+def own_loop(**options: Any) -> Callable[[Any], None]:
+    """Return a training with a loop written by hand in a session."""
+
+    def train(data: Any) -> None:
+        model, optimizer, scheduler = parts()
+        schedulers = [(scheduler, "iter")]
+        own = {"work_dir": "run", "device": "cpu", "quiet": True, **options}
+        with session(model, optimizer, data, max_epochs=1, schedulers=schedulers, **own) as run:
+            for batch in run:
+                run.step(loss_of(model, batch))
+
+    return train
+
+
 def with_writers_and_a_screen(*hooks: type[Hook]) -> Callable[[Any], None]:
     """Return a training with two writers, a screen, and further hooks."""
 
@@ -80,6 +94,8 @@ CASES: dict[str, Callable[[Any], None]] = {
     "bare loop": bare,
     "no hooks": engine(default_hooks=NO_HOOKS),
     "default hooks": engine(),
+    "session, no hooks": own_loop(default_hooks=NO_HOOKS),
+    "session, default hooks": own_loop(),
     "everything": with_writers_and_a_screen(ProgressHook),  # logging, a progress bar and checkpoints
     **{name: case.train for name, case in dialects.CASES.items() if not name.startswith(("hookline", "by hand"))},
 }

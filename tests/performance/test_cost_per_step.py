@@ -18,6 +18,8 @@ from tests.performance.counting import STEPS, Counted
 LIMITS = {
     "no hooks": (0, 60),
     "default hooks": (6, 520),
+    "session, no hooks": (0, 171),
+    "session, default hooks": (15, 624),
     "everything": (5, 530),
     "mmengine, no hooks": (0, 31),
     "mmengine, default hooks": (5, 560),

@@ -86,3 +86,29 @@ def test_a_thousand_hooks_that_are_not_due_cost_no_more_than_two(interval: Any) 
         host.iter = 1
         costs.append(count_instructions(partial(plan.after_train_iter, 0, None, None)))
     assert costs[0] == costs[1] <= 40
+
+
+def test_a_scope_is_skipped_while_none_of_its_hooks_is_due() -> None:
+    host, called = Counters(), []
+    plan = Plan(host)
+
+    def around(interval: Any) -> Any:
+        def entered(runner: Any) -> Any:
+            called.append((runner.iter, interval))
+            yield
+
+        return entered
+
+    for interval in (2, 3, "1ep"):
+        plan.on("around_train_iter", around(interval), every=interval)
+    true = []
+    for host.iter in range(8):
+        host.ends_epoch = host.iter == 4
+        true.append(bool(plan.around_train_iter))
+        with plan.around("train_iter", 0, None):
+            pass
+    assert called == [(1, 2), (2, 3), (3, 2), (4, "1ep"), (5, 2), (5, 3), (7, 2)]
+    assert true == [False, True, True, True, True, True, False, True]
+    plan.on("around_train_iter", around(None))
+    host.iter = 0
+    assert plan.around_train_iter

@@ -455,7 +455,8 @@ def test_parameters_of_hooks_that_were_built_by_name_are_compared_with_their_def
 
 def test_a_refused_resume_leaves_everything_about_the_run_in_its_folder_as_it_was(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
-    names = ["config.yaml", "events.jsonl", "hooks.json", "last_checkpoint", "metrics.jsonl", "plan.txt", "report.html"]
+    names = ["config.yaml", "events.jsonl", "hooks.json", "last_checkpoint", "loss_bits.bin", "metrics.jsonl"]
+    names += ["plan.txt", "report.html"]
     (tmp_path / "config.yaml").write_text("lr: 0.1\n")
     before = {name: (tmp_path / name).read_bytes() for name in names}
     wider = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))

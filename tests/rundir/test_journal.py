@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,8 @@ from hookline.testing import toy_runner
 
 
 def told(folder: Path) -> list[tuple[Any, ...]]:
-    """Return the events without times and environments."""
-    left_out = ("time", "environment", "kind", "step", "epoch", "id")
+    """Return the events without times and environments, and without how a run was started."""
+    left_out = ("time", "environment", "origin", "kind", "step", "epoch", "id")
     return [
         (event["kind"], event["step"], event["epoch"], {key: event[key] for key in event if key not in left_out})
         for event in journal.read(folder)
@@ -42,6 +43,9 @@ def test_a_run_tells_its_start_its_saves_its_validations_and_its_end(tmp_path: P
     environment = journal.read(tmp_path)[0]["environment"]
     assert list(environment) == ["hookline", "torch", "python", "threads", "platform", "host", "device"]
     assert (environment["hookline"], environment["host"]) == (hookline.__version__, os.uname().nodename)
+    origin = journal.read(tmp_path)[0]["origin"]
+    assert list(origin) == ["kind", "file", "folder", "words", "starts_itself"]
+    assert (origin["folder"], origin["words"]) == (os.getcwd(), sys.argv)
 
 
 def test_a_resumed_run_appends_and_a_fresh_one_archives_the_journal(tmp_path: Path) -> None:

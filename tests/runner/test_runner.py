@@ -92,7 +92,7 @@ def test_the_version_stands_in_one_place() -> None:
         ({"writers": ["jsnl"]}, ConfigError, "unknown writer 'jsnl'; did you mean 'jsonl'?"),
         ({"precision": "fp61"}, ConfigError, "unknown precision 'fp61'; did you mean 'fp16'?"),
         ({"strategy": "singel"}, ConfigError, "unknown strategy 'singel'; did you mean 'single'?"),
-        ({"val": [1]}, ConfigError, "val must be an EvalLoop or a dict of them by name, not [1]"),
+        ({"val": [1]}, ConfigError, "val must be an EvalLoop or a dict of them by name, not a list"),
         ({"optim": "SGD"}, ConfigError, "optim must be an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
     ],
 )
@@ -271,8 +271,8 @@ def test_an_observer_that_fails_is_left_behind_and_the_log_says_so() -> None:
 
 def test_a_run_inside_a_run_is_refused() -> None:
     runner = toy_runner(max_epochs=1)
-    runner.on("after_train_iter")(lambda runner: runner.val())
-    with pytest.raises(HooklineError, match=r"^runner.val\(\) was called inside runner.train\(\); inside a run, use"):
+    runner.on("after_train_iter")(lambda runner: runner.train())
+    with pytest.raises(HooklineError, match=r"^runner.train\(\) was called inside runner.train\(\); inside a run, use"):
         runner.train()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hookline import Hook, Optim, Runner
 from hookline.checkpoint import store
 from hookline.engine.steps import cross_entropy
 from hookline.errors import HookError, StorageError
-from hookline.testing import toy_model, toy_runner
+from hookline.testing import toy_data, toy_model, toy_runner
 from tests.engine.spoiled import spoil
 from tests.state.stopping import StopsAt
 
@@ -87,6 +87,94 @@ def test_a_run_with_a_group_that_a_hook_added_resumes_exactly(
     resumed = run(tmp_path, make(), schedule=schedule, resume=True)
     resumed.train()
     assert_same_end(whole, resumed)
+
+
+class Joins(Hook):
+    """Adds the last layer, which has had gradients since the run began, at one point of iteration 4."""
+
+    def __init__(self, point: str, directly: bool = False) -> None:
+        self.point, self.directly = point, directly
+
+    def _add(self, runner: Any, point: str) -> None:
+        if point == self.point and runner.iter == 4:
+            groups, parameters = runner.optim.optimizer.param_groups, list(runner.model[2].parameters())
+            if self.directly:
+                groups[0]["params"] += parameters
+            else:
+                runner.optim.optimizer.add_param_group({"params": parameters, "lr": 0.03})
+
+    def before_train_iter(self, runner: Any) -> None:
+        self._add(runner, "before_train_iter")
+
+    def around_forward(self, runner: Any) -> Iterator[None]:
+        self._add(runner, "around_forward")
+        yield
+
+    def before_backward(self, runner: Any) -> None:
+        self._add(runner, "before_backward")
+
+    def after_backward(self, runner: Any) -> None:
+        self._add(runner, "after_backward")
+
+    def before_optimizer_step(self, runner: Any) -> None:
+        self._add(runner, "before_optimizer_step")
+
+    def after_optimizer_step(self, runner: Any) -> None:
+        self._add(runner, "after_optimizer_step")
+
+
+def only(point: str, directly: bool = False) -> Hook:
+    """Return a Joins with one point, so that the others stay silent."""
+    others = [name for name in vars(Joins) if name not in (point, "_add") and not name.startswith("__")]
+    hook: Hook = type("Joins", (Joins,), dict.fromkeys(others))(point, directly)
+    return hook
+
+
+JOINS = ["before_train_iter", "around_forward", "before_backward", "after_backward", "before_optimizer_step"]
+
+
+def joining(folder: Path | None, *hooks: Any, **parts: Any) -> Runner:
+    model = toy_model()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9)
+    optim = Optim(optimizer, accumulate=parts.pop("accumulate", 1))
+    return toy_runner(model=model, optim=optim, custom_hooks=list(hooks), work_dir=folder, **{"max_iters": 9, **parts})
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("point", [*JOINS, "after_optimizer_step"])
+@pytest.mark.parametrize("directly", [False, True], ids=["added", "appended"])
+def test_a_parameter_that_joins_brings_no_gradients_so_a_resume_before_that_is_exact(
+    tmp_path: Path, point: str, directly: bool, accumulate: int
+) -> None:
+    whole = joining(None, only(point, directly), accumulate=accumulate)
+    whole.train()
+    joining(tmp_path, only(point, directly), StopsAt(3), accumulate=accumulate).train()
+    resumed = joining(tmp_path, only(point, directly), accumulate=accumulate, resume=True)
+    resumed.train()
+    assert_same_end(whole, resumed)
+
+
+def test_a_parameter_that_joins_before_an_iteration_is_trained_by_its_own_batch_alone(tmp_path: Path) -> None:
+    class Sees(Hook):
+        def before_optimizer_step(self, runner: Any) -> None:
+            gradient = runner.model[2].bias.grad
+            seen.append((runner.iter, gradient.tolist()))
+
+    seen: list[tuple[int, list[float]]] = []
+    runner = joining(None, Joins("before_train_iter"), Sees())
+    runner.train()
+    by_hand: Any = toy_model()
+    optimizer = torch.optim.SGD(by_hand[0].parameters(), lr=0.1, momentum=0.9)
+    expected = []
+    batches = [batch for _ in range(3) for batch in toy_data()][:5]
+    for number, batch in enumerate(batches):
+        if number == 4:
+            by_hand[2].zero_grad()
+        torch.autograd.backward([cross_entropy(by_hand, batch)])
+        expected.append((number, by_hand[2].bias.grad.tolist()))
+        optimizer.step()
+        optimizer.zero_grad()
+    assert seen[:5] == expected
 
 
 @pytest.mark.parametrize("stop", [5, 7])

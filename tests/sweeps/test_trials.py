@@ -47,6 +47,7 @@ def test_its_environment_names_the_trial_and_the_sweep(settings: Settings, monke
     monkeypatch.setattr("os.cpu_count", lambda: 9)
     own = environment(settings, Job(3, {}, Path("x")))
     assert own[launched.LAUNCHER] == str(os.getpid())
+    assert own[launched.GRACE] == "60.0"
     assert own["OMP_NUM_THREADS"] == "4"
     monkeypatch.setenv(TRIAL, own[TRIAL])
     trial = current_trial()

@@ -842,6 +842,7 @@ OWN_NAMES = (
     *(".lock", ".writable", ".epoch_1.pth.partial", ".run.log.partial", "last_checkpoint", "LAST_CHECKPOINT"),
     *("epoch_1.pth", "iter_9.pth", "best_accuracy_epoch_1.pth", "mine.pth", "old-1", "old-12", "run.log", "plan.txt"),
     *("config.yaml", "control.jsonl", "events.jsonl", "hooks.json", "profile.json", "profile_2.json", "report.html"),
+    *("loss_bits.bin", "capsule.json", "capsule-rank1.json"),
 )
 
 

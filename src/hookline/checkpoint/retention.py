@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from hookline.checkpoint import folders
@@ -20,20 +21,20 @@ def by_age(folder: Path, names: re.Pattern[str]) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def keep_newest(number: int, names: re.Pattern[str], saved: Path) -> None:
-    """Keep the newest `number` checkpoints whose names match, and `saved` in any case; remove the others beside it.
+def keep_newest(number: int, names: re.Pattern[str], saved: Path, kept: Collection[Path] = ()) -> None:
+    """Keep the newest `number` checkpoints whose names match, and `saved` and `kept`; remove the others beside it.
 
     They are found by listing the folder, so checkpoints that a killed run left behind are removed as well.
     """
     with storage_errors(saved.parent, "removed", inside=True):
         for path in by_age(saved.parent, names)[:-number]:
-            if path != saved:
+            if path != saved and path not in kept:
                 folders.remove(path)
 
 
-def clean_up(number: int, names: re.Pattern[str], folder: Path, resumed: Path) -> None:
+def clean_up(number: int, names: re.Pattern[str], folder: Path, resumed: Path, kept: Collection[Path] = ()) -> None:
     """Remove the checkpoints that a killed run had no time to remove. The one that is resumed stays."""
     found = by_age(folder, names)
     if found:
         same = [path for path in found if real_path(path) == real_path(resumed)]
-        keep_newest(number, names, (same or found)[-1])
+        keep_newest(number, names, (same or found)[-1], kept)

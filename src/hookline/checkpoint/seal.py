@@ -170,6 +170,12 @@ def damage(path: Path) -> str:
         return f"it cannot be read: {error.strerror or error}"
 
 
+def read_hash(path: Path) -> str:
+    """Return the SHA-256 in the seal of a checkpoint, reading only the end of the file; empty without a valid seal."""
+    found = _find_seal(path)
+    return found[2].decode() if found is not None else ""
+
+
 def digest(path: Path) -> str:
     """Return the SHA-256 of a whole file, or of the sealed file in a folder."""
     return _hash_of(folders.sealed_file(path), without=0)

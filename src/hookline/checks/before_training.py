@@ -25,14 +25,22 @@ def check_before_training(run: Run) -> None:
     """Refuse a run that would fail or train something else than it says, and warn about settings without an effect."""
     if not run.strategy.acts_alone:
         compare_processes(run)
-    run.reported_untrained = set()
+    run.reported = set()
     check_model_state(run.model)
+    check_watched_modules(run)
     check_optims(run)
     check_schedules(run)
     report_unreached(run)
     check_evaluations(run)
     run.acceleration.choose_threads(run)
     check_states_can_be_saved(run.plan)
+
+
+def check_watched_modules(run: Run) -> None:
+    """Refuse a hook that watches modules that the model does not have, or that are compiled."""
+    for entry in run.plan:
+        for watched in entry.watched:
+            watched.find(run.model, run.wrapped)
 
 
 def check_before_first_pass(run: Run) -> None:

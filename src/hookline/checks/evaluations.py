@@ -29,12 +29,12 @@ def check_evaluations(runner: Run) -> None:
     if runner.strict_start:
         report_without_result(runner)
     watched = list(watched_metrics(runner))
-    if watched and not runner.val_loops:
+    if watched and not runner.may_validate:
         who, name = watched[0]
         raise ConfigError(
             f"{who} needs the metric '{name}', but this run has no validation; add `val` to the Runner or to the config"
         )
-    stages = stages_to_try(runner, bool(watched))
+    stages = stages_to_try(runner)
     if not stages:
         return
     found = try_evaluations(runner, stages)
@@ -68,15 +68,11 @@ def _looks(entry: Entry, call: Call) -> bool:
     return is_custom(entry.hook) or "outputs" in call.passed
 
 
-def stages_to_try(runner: Run, watched: bool) -> tuple[Stage, ...]:
-    """Return the stages whose evaluation loops are tried: none if the user turned it off, or training is over."""
-    if not runner.trial_batch or runner.train_loop.is_over(runner.position):
+def stages_to_try(runner: Run) -> tuple[Stage, ...]:
+    """Return the stages whose evaluation loops are tried: none if it is off, in a dialect, or if training is over."""
+    if not (runner.trial_batch and runner.strict_start) or runner.train_loop.is_over(runner.position):
         return ()
-    if not all(loop.may_be_tried for loop in runner.val_loops.values()):
-        return ()
-    if not runner.strict_start:
-        return ("val",) if watched else ()
-    return ("val", "test")
+    return ("val", "test") if all(loop.may_be_tried for loop in runner.val_loops.values()) else ()
 
 
 def watched_metrics(runner: Run) -> Iterator[tuple[str, str]]:

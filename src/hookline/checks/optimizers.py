@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from hookline.checks.reach import mentions, names_in
+from hookline.checks.schedules import report_kept_lengths
 from hookline.common.escape import escaped
 from hookline.errors import ConfigError, DistributedError, HookError
 from hookline.optim import retiming
@@ -153,6 +154,8 @@ def recheck(runner: Run) -> None:
             "trained; to stop training a parameter, freeze it: parameter.requires_grad_(False)"
         )
     refuse_unshared(runner)
+    if runner.loading.data_of_pass:
+        report_kept_lengths(runner)
 
 
 def refuse_unshared(runner: Run) -> None:
@@ -182,7 +185,7 @@ def report_untrained(runner: Run) -> None:
     if not (runner.strict_start and runner.optims):
         return
     updated = {id(each) for optim in runner.optims.values() for each in optim.parameters()}
-    named, known = runner.model.named_parameters(), runner.reported_untrained
+    named, known = runner.model.named_parameters(), runner.reported
     lacking = [name for name, each in named if each.requires_grad and id(each) not in updated and name not in known]
     if lacking and not mentions(runner, "add_param_group"):
         known.update(lacking)

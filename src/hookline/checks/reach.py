@@ -63,13 +63,14 @@ class Lengths:
         """Return the lengths of a run; in a dry run, the lengths of the real run."""
         loop = runner.train_loop.planned
         evaluations = {"val": runner.val_loops, "test": runner.test_loops}
+        stages = {stage for stage, loops in evaluations.items() if loops}
         more = mentions(runner, "request_val")
         return cls(
             loop=loop,
             update=_updates(runner, loop),
-            validation=_validations(loop, more) if runner.val_loops else 0,
+            validation=None if runner.validates_itself else _validations(loop, more) if runner.val_loops else 0,
             batches={stage: _longest(loops) for stage, loops in evaluations.items()},
-            stages=frozenset(stage for stage, loops in evaluations.items() if loops),
+            stages=frozenset(stages | {"val"} if runner.may_validate else stages),
             may_validate_more=more,
         )
 
@@ -176,8 +177,8 @@ def never_called(entry: Entry, lengths: Lengths) -> Iterator[str]:
         return
     for call in calls:
         if call.every is not None and (why := never_due(call, lengths, _name_of_frequency(entry.hook))):
-            method = "" if call.method is entry.hook else f".{call.point.name}"
-            at = "" if method else f" at {call.point.name}"
+            method = "" if call.method is entry.hook else f".{call.place}"
+            at = "" if method else f" at {call.place}"
             yield f"{entry.name}{method} is never called{at}: {why}"
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
+#: What is reported once.
+KEPT_LENGTHS = "lengths"
+
 
 def check_schedules(runner: Run) -> None:
     """Refuse a schedule that would fail before the end, and report those that do not fit the run.
@@ -51,6 +54,29 @@ def report_unstepped(runner: Run) -> None:
         "default_hooks, or, if the rate is to stay as it is, remove the scheduler",
         *(", ".join(dict.fromkeys(kinds)), off),
     )
+
+
+def report_kept_lengths(runner: Run) -> None:
+    """Warn about schedules whose length `auto` is that of the data with which the run was built.
+
+    Code of the user may have replaced the data since. This is reported once.
+    """
+    loop, data = runner.train_loop, runner.data
+    if not (runner.strict_start and loop.by_epoch and data) or loop.length in (None, data.batches):
+        return
+    kinds = {
+        type(each.scheduler).__name__: each.unit
+        for optim in runner.optims.values()
+        for each in optim.schedulers
+        if each.auto and each.when in ("iter", "step")
+    }
+    if kinds and KEPT_LENGTHS not in runner.reported:
+        runner.reported.add(KEPT_LENGTHS)
+        log.warning(
+            "the data was replaced: an epoch has %s batches now, and %s when training began. The length of %s is "
+            "'auto', and stays as it was when training began; set it to the number of %ss of the whole training",
+            *(loop.length, data.batches, ", ".join(kinds), next(iter(kinds.values()))),
+        )
 
 
 def refuse_short_schedule(runner: Run, optim: Optim, scheduled: Scheduled) -> None:

@@ -70,7 +70,7 @@ class Found:
 
 def try_evaluations(runner: Run, stages: tuple[Stage, ...]) -> Found:
     """Try one batch of each evaluation loop of these stages, and return the metrics of the validations."""
-    found = Found()
+    found = Found(unknown=[""] * runner.validates_itself)  # code of the user may report any metric
     with trial(runner.model):
         for stage in stages:
             for name, loop in (runner.val_loops if stage == "val" else runner.test_loops).items():
@@ -178,8 +178,6 @@ class Trial:
         """
         text = f"{type(error).__name__}: {error}"
         if not isinstance(error, ConfigError):
-            if not self.runner.strict_start:
-                return text
             helpers = preparing(self.runner.plan, self.stage, reading)
             if helpers:
                 return f"{text}\n  it may work later, because no hook is called here: {', '.join(helpers)}"

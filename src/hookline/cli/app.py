@@ -7,7 +7,23 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hookline.cli import compare, export, hooks, init, inspect, plan, report, run_as, schema, sweep, test, train, watch
+from hookline.cli import (
+    batch,
+    compare,
+    export,
+    hooks,
+    init,
+    inspect,
+    plan,
+    replay,
+    report,
+    run_as,
+    schema,
+    sweep,
+    test,
+    train,
+    watch,
+)
 from hookline.cli.common import show, suggest_override
 from hookline.cli.errors import Traceback, show_error
 from hookline.common import launched
@@ -50,7 +66,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, test, sweep, plan, hooks, inspect, export, compare, report, watch, schema, init, run_as):
+for command in (
+    train,
+    test,
+    replay,
+    batch,
+    sweep,
+    plan,
+    hooks,
+    inspect,
+    export,
+    compare,
+    report,
+    watch,
+    schema,
+    init,
+    run_as,
+):
     command.add_to(app)
 
 

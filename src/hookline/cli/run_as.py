@@ -55,6 +55,7 @@ def run(
             f"this installation of hookline has no dialects, so it cannot run scripts of {system}; install the whole "
             "package: pip install --force-reinstall --no-deps hookline"
         )
+    from hookline.dialects import imports
     from hookline.dialects import script as scripts
 
     if not os.path.isfile(script):
@@ -67,4 +68,10 @@ def run(
         line = scripts.line_in(script, error)
         if line is not None:
             error.add_note(f"in {script}, line {line}")
+        raise
+    except ImportError as error:
+        home, _, module = (error.name or "").partition("hookline.dialects.")
+        if module and not home:
+            page = imports.page_of(module.partition(".")[0])
+            error.add_note(f"hookline's dialect has no such name in '{module}'; see {page}")
         raise

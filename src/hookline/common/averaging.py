@@ -126,9 +126,12 @@ class WeightAverage:
     def swapped(self, model: nn.Module) -> Iterator[None]:
         """Give the model the averaged weights inside the `with` block. Its own weights always return afterwards.
 
-        Tensors are exchanged, not copied. Before the first step there is nothing to swap.
+        Tensors are exchanged, not copied. Before the first step there is nothing to swap. Inside another such block,
+        the model has the averaged weights already.
         """
-        assert not self._raw, "the weights are already swapped"
+        if self._raw:
+            yield
+            return
         tensors = find_tensors(model, self.update_buffers).items()
         self._raw = _exchange([(tensor, self._held[place]) for place, tensor in tensors if self._fits(place, tensor)])
         try:
@@ -140,11 +143,11 @@ class WeightAverage:
     @contextmanager
     def unswapped(self) -> Iterator[None]:
         """Give the model its own weights back for a while. Use this inside `swapped`."""
-        averaged = _exchange(self._raw)
+        averaged, self._raw = _exchange(self._raw), []
         try:
             yield
         finally:
-            _exchange(averaged)
+            self._raw = _exchange(averaged)
 
     # -- saving and loading
 

@@ -42,6 +42,14 @@ def shown(value: Any) -> Any:
     return _changed(value, lambda text: text.replace("\\${", "${"))
 
 
+def recorded(value: Any) -> Any:
+    """Return data with references in place of their values, which `written` still knows as references.
+
+    The config of a run is kept like this: no code that writes it somewhere can leak a value.
+    """
+    return _changed(value, lambda text: text if (found := _reference(text)) is None else FromEnvironment(found, found))
+
+
 def revealed(value: Any) -> Any:
     """Return data with plain texts in place of those that know their reference, for the code that uses them."""
     return _changed(value, str)

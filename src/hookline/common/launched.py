@@ -4,7 +4,7 @@
     HOOKLINE_STARTED            a file; it exists once training has begun, and says so when training has ended
     HOOKLINE_RESUME             1 if an earlier attempt began to train, so that this one has to resume, or else 0
     HOOKLINE_COMMAND            the command that continues the run
-    HOOKLINE_GRACE              the seconds after a signal until the launcher kills its processes
+    HOOKLINE_GRACE              the seconds after a signal until the process is killed; users may set it
     TORCHELASTIC_ERROR_FILE     torch's: the file for the error that ends the process
     TORCHELASTIC_RESTART_COUNT  torch's: how often torchrun has restarted its workers
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ import time
 from pathlib import Path
 
 from hookline.common.escape import hidden
+from hookline.errors import ConfigError
 
 LAUNCHER, STARTED, RESUME = "HOOKLINE_LAUNCHER_PID", "HOOKLINE_STARTED", "HOOKLINE_RESUME"
 GRACE, COMMAND = "HOOKLINE_GRACE", "HOOKLINE_COMMAND"
@@ -95,11 +97,18 @@ def command() -> str:
 
 
 def grace() -> float | None:
-    """Return the seconds after a signal until this process is killed; None if they are not known."""
+    """Return the seconds after a signal until this process is killed; None if they are not known.
+
+    hookline's launcher sets them. Whoever starts processes in another way can set them, too.
+    """
+    text = os.environ.get(GRACE, "")
     try:
-        return float(os.environ[GRACE])
-    except (KeyError, ValueError):
-        return None
+        seconds = float(text or "nan")
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0 or math.isinf(seconds):
+        raise ConfigError(f"the environment variable {GRACE} must be a number of seconds, not {text!r}")
+    return None if math.isnan(seconds) else seconds
 
 
 def record(text: str, relayed: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Patterns that select parameters by name, used by hooks and by `params` and `param_groups` in a config.
+"""Patterns that select parameters or modules by name, used by hooks and by `params` and `param_groups` in a config.
 
     matching("*.bias", ["head.weight", "head.bias"])      -> ["head.bias"]
 
@@ -23,8 +23,8 @@ def matching(patterns: str | Iterable[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in listed)]
 
 
-def no_match(pattern: str, names: Collection[str]) -> str:
-    """Return the message about a pattern that matches no parameter, with the most likely correction.
+def no_match(pattern: str, names: Collection[str], kind: str = "parameter") -> str:
+    """Return the message about a pattern that matches no parameter or module, with the most likely correction.
 
     >>> no_match("backbone", ["backbone.weight", "head.weight"])
     "'backbone' matches no parameter of the model; did you mean 'backbone.*'?"
@@ -37,4 +37,4 @@ def no_match(pattern: str, names: Collection[str]) -> str:
     else:
         some = list(names)
         hint = f"available: {', '.join(some[:8]) + ', ...' * (len(some) > 8) or 'none'}"
-    return f"'{pattern}' matches no parameter of the model; {hint}"
+    return f"'{pattern}' matches no {kind} of the model; {hint}"

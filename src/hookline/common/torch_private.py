@@ -47,6 +47,11 @@ def compiled_from(model: nn.Module) -> nn.Module | None:
     return inner
 
 
+def has_compiled_call(module: nn.Module) -> bool:
+    """Return whether a module was compiled in place, with its `compile()`."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
 def norm_class() -> type[Any]:
     """Return the base class of all norms that can keep running statistics."""
     from torch.nn.modules.batchnorm import _NormBase
@@ -77,6 +82,13 @@ def is_profiling() -> bool:
     import torch
 
     return bool(torch._C._autograd._profiler_enabled())
+
+
+def is_in_backward() -> bool:
+    """Return whether a backward pass is running in this thread."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 # -- schedulers: SequentialLR, ChainedScheduler, and others that are built like these

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookline.common import rng
-from hookline.common.environment import revealed
+from hookline.common.environment import recorded, revealed
 from hookline.config.optims import OptimBuilder
 from hookline.config.validation import iter_sections
 from hookline.data.loader import ResumableLoader
@@ -79,7 +79,7 @@ class Assembly:
             optim=optims.build_all(self.data),
             default_hooks=default_hooks,
             custom_hooks=custom_hooks,
-            config=self.maker.loaded.data,
+            config=recorded(self.maker.loaded.data),
             **given,
         )
         runner._host.config_file = self.maker.loaded.file

@@ -6,10 +6,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
+from hookline.data.loader import Order
 from hookline.data.sharing import order_of
 from hookline.data.sources import SharedList, as_resumable, full_size, is_stateful, iterator, last_size, stored
 from hookline.errors import DataError, blame
@@ -31,6 +32,20 @@ def length_of(dataloader: Iterable[Any], limit: int | None = None) -> int | None
     except (TypeError, NotImplementedError):  # the loader of an iterable dataset has a __len__ that raises
         return None
     return length if limit is None else min(length, limit)
+
+
+def identify(source: Iterable[Any], epoch: int, number: int) -> tuple[Literal["samples", "batches"], list[int]] | None:
+    """Return the samples that a loader, or its order, reads for a batch of a pass. Of a list, return the batch."""
+    if isinstance(source, SharedList):
+        return "batches", [source.place(number)]
+    if isinstance(source, (list, tuple)):
+        return "batches", [number]
+    resumable = None if isinstance(source, Order) else as_resumable(source)
+    order = source if isinstance(source, Order) else None if resumable is None else resumable.order
+    if order is None:
+        return None
+    found = next(iter(order.batches(order.seed, epoch, number)), None)
+    return None if found is None else ("samples", [int(index) for index in found])
 
 
 def is_empty(dataloader: Iterable[Any]) -> bool:
@@ -136,6 +151,15 @@ class Batches:
             return self._order.drawn.get(number) if own is None else own
         full = self.full_size
         return full if full is None or number + 1 != length_of(self._loader) else last_size(self._loader)
+
+    @property
+    def epoch(self) -> int:
+        """Return the number of the pass."""
+        return self._epoch
+
+    def identify(self, number: int) -> tuple[Literal["samples", "batches"], list[int]] | None:
+        """Return the samples of a batch in this process, or its place in a list of batches; None if it is unknown."""
+        return identify(self._loader if self._order is None else self._order, self._epoch, number)
 
     def is_padding(self, number: int) -> bool:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""

@@ -104,7 +104,11 @@ class SharedList(Sequence[Any]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return self._batches[min(index * self._processes + self._rank, len(self._batches) - 1)]
+        return self._batches[self.place(index)]
+
+    def place(self, index: int) -> int:
+        """Return the place of a batch of this process in the whole list."""
+        return min(index * self._processes + self._rank, len(self._batches) - 1)
 
     @property
     def is_empty(self) -> bool:

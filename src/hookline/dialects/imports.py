@@ -79,10 +79,15 @@ def _find_original(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     return PathFinder.find_spec(name, path)
 
 
+def page_of(package: str) -> str:
+    """Return the page of the documentation about a system."""
+    return f"docs/coming-from/{package.removesuffix('_lab').removesuffix('_core')}.md"
+
+
 def _missing(name: str) -> str:
-    if not _is_borrowed(name):
-        return f"hookline's dialect has no module '{name}'; see docs/coming-from"
     package = name.partition(".")[0]
+    if not _is_borrowed(name):
+        return f"hookline's dialect has no module '{name}'; see {page_of(package)}"
     return f"hookline's dialect takes '{name}' from the original, which is not installed: pip install {package}"
 
 

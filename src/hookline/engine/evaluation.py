@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +13,8 @@ from hookline.common import launched
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.engine.loops import end_if_signaled, end_without_state, evaluate
-from hookline.errors import DistributedError
+from hookline.errors import DistributedError, HookError
+from hookline.plan.callers import call_in_progress
 from hookline.run.handling import Validations
 from hookline.state.before_validation import BeforeValidation, Interrupted, actors_inside, before_validation
 
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
 Stage = Literal["val", "test"]
 #: The share of the grace period after which a validation that a signal could not interrupt is given up.
 IN_TIME = 0.9
+#: How many evaluations may run inside each other, before a hook that evaluates again and again is refused.
+DEEPEST = 8
+#: What to declare if nobody has said when the process will be killed.
+UNKNOWN = (
+    f"a kill before that loses the steps since the last checkpoint, so set the environment variable {launched.GRACE} "
+    "to the seconds between a signal and the kill"
+)
 
 
 class Evaluation(Validations):
@@ -60,10 +69,51 @@ class Evaluation(Validations):
         self._interrupted = False
         #: True if a validation cannot be left although a signal has come.
         self._has_to_finish = False
+        #: How many evaluations of hooks run now, each inside the other.
+        self._depth = 0
+        self._thread = threading.get_ident()
 
     def run(self, stage: Stage) -> dict[str, Any]:
         """Validate or test, and return the metrics."""
         return evaluate(self, stage)
+
+    def run_inside(self, stage: Stage) -> dict[str, Any]:
+        """Evaluate for a hook in the middle of a run, and return the metrics. The run finds everything as it left it.
+
+        It counts as a validation, but not as the one that is due at this position. A signal does not interrupt it,
+        because the state in the middle of a hook cannot be saved.
+        """
+        self._refuse_inside(stage)
+        host, position, current = self.host, self.host.position, self.current
+        running, batch, validated_at = self.running, current.batch, position.validated_at
+        before, has_to_finish = self._before, self._has_to_finish
+        host.strategy.settle()
+        self._depth, self._before = self._depth + 1, None
+        try:
+            with host.plan.ledger.part("validation"), in_mode(self.compute.model, training=False):
+                return self.run(stage)
+        finally:
+            self.running, current.batch, position.validated_at = running, batch, validated_at
+            self._depth, self._before, self._has_to_finish = self._depth - 1, before, has_to_finish
+
+    def _refuse_inside(self, stage: Stage) -> None:
+        """Refuse an evaluation that would spoil the one around it, or never end, or run beside the loop."""
+        call = call_in_progress(self.host.plan.host)
+        if threading.get_ident() != self._thread:
+            raise HookError(
+                f"runner.{stage}() was called in another thread than the loop, which uses the model; call "
+                "runner.request_val() instead"
+            )
+        if call is not None and call.point.name.endswith(f"_{stage}_iter"):
+            raise HookError(
+                f"runner.{stage}() was called at {call.point.name}, where it would discard the results of the batches "
+                f"so far; call it at after_{stage}"
+            )
+        if self._depth == DEEPEST:
+            raise HookError(
+                f"runner.{stage}() was called inside {DEEPEST} evaluations of hooks: a hook evaluates at a point of "
+                "the evaluation that it starts, without end; let it return if it is already evaluating"
+            )
 
     def in_mode(self) -> AbstractContextManager[None]:
         """Return the context in which the model is evaluated."""
@@ -139,8 +189,8 @@ class Evaluation(Validations):
             raise Interrupted
         if hooks := actors_inside(host):
             grace = launched.grace()
-            limit = "" if grace is None else f"; after {IN_TIME * grace:g} seconds, the run ends without saving"
-            host.terminal.say(f"the validation is finished first{_because_of(hooks)}{limit}")
+            end = UNKNOWN if grace is None else f"after {IN_TIME * grace:g} seconds, the run ends without saving"
+            host.terminal.say(f"the validation is finished first{_because_of(hooks)}; {end}")
         self._has_to_finish = True  # asking again would need an exchange, after a batch that not all processes have
 
     def _end_if_overdue(self) -> None:

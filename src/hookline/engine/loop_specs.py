@@ -242,5 +242,5 @@ def eval_loops(given: EvalLoop | Mapping[str, EvalLoop] | None, what: str) -> di
     loops = {} if given is None else dict(given) if isinstance(given, Mapping) else {"": given}
     for loop in loops.values():
         if not isinstance(loop, EvalLoop):
-            raise ConfigError(f"{what} must be an EvalLoop or a dict of them by name, not {loop!r}")
+            raise ConfigError(f"{what} must be an EvalLoop or a dict of them by name, not a {type(loop).__name__}")
     return loops

@@ -21,7 +21,6 @@ from torch import Tensor
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
 from hookline.engine.metrics import Average, mean_of
-from hookline.engine.numerics import check_result
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
@@ -59,7 +58,7 @@ def around_train(training: Training) -> Iterator[None]:
         with NOTHING if training.loop.by_epoch else around_epoch(training):
             training.resume_between_passes()
             yield
-        check_result(training)
+        training.check_result()
         host.strategy.settle()
         plan.after_train()
         training.save_at_end()
@@ -116,6 +115,7 @@ def train_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Te
         batch = training.current.batch  # a hook may have replaced it
     if plan.may_skip_early:
         training.agree_on_skip()
+        training.optims.take_joined()
     try:
         outputs = None if requests.skip else step(training, plan, batch)
         if training.ends_window or requests.flush_window:
@@ -136,9 +136,11 @@ def train_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Te
 
 def step(training: Training, plan: Plan, batch: Any) -> dict[str, Any]:
     """Call the user's function, and update the weights, unless the function does this itself."""
-    if plan.around_forward or training.wraps_forward:
-        with plan.around("forward", batch), training.compute.autocast(), training.syncing_forward():
+    if plan.around_train_forward or training.wraps_forward:
+        with plan.around_forward_of_training(batch), training.compute.autocast(), training.syncing_forward():
             result = training.call_step(training.wrapped, batch)
+        if plan.may_leave_gradients:
+            training.optims.take_joined()
     else:
         result = training.call_step(training.wrapped, batch)
     update = training.update

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from decimal import Decimal
@@ -194,12 +195,10 @@ class Metrics:
         """Return the results of one metric by name."""
         value = metric.compute() if hasattr(metric, "compute") else self._mean(name, total)
         if isinstance(value, Mapping) and value:
-            found = {f"{name}/{key}" if name else key: as_number(plain(inner)) for key, inner in value.items()}
+            found = {f"{name}/{key}" if name else key: inner for key, inner in value.items()}
         else:
-            found = {name or type(metric).__name__: as_number(plain(value))}
-        for label, result in found.items():
-            self._check_result(label, result)
-        return found
+            found = {name or type(metric).__name__: value}
+        return {label: as_result(label, result, self._reported) for label, result in found.items()}
 
     def _mean(self, name: str, total: Callable[[Tensor], Tensor]) -> float:
         try:
@@ -208,24 +207,29 @@ class Metrics:
             raise ConfigError(f"the metric '{escaped(name)}' has no mean over the batches: {error}") from error
         return mean_of(total(sums))
 
-    def _check_result(self, name: str, value: Any) -> None:
-        """Refuse a final result that is no number. Arrays are passed to hooks, but are not recorded."""
-        if isinstance(value, (int, float)):
-            return
-        size = value.numel() if isinstance(value, Tensor) else getattr(value, "size", 0)
-        complex_tensor = isinstance(value, Tensor) and (value.is_complex() or value.is_meta)
-        if not hasattr(value, "shape") or not size or complex_tensor:
-            raise ConfigError(
-                f"the metric '{escaped(name)}' must be a number, a tensor, or a mapping of names to these, not "
-                f"{describe(value)}"
-            )
-        if name not in self._reported:
-            self._reported.add(name)
-            log.warning(
-                "the metric '%s' is %s: hooks receive it, but it is not recorded; return one number to record it",
-                name,
-                describe(value),
-            )
+
+def as_result(name: str, value: Any, reported: set[str]) -> Any:
+    """Return the result of a metric as a number, if it is one. Refuse what is neither a number nor an array.
+
+    Arrays are passed to hooks, but are not recorded. The first one of each metric is reported.
+    """
+    value = as_number(plain(value))
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < sys.float_info.max):
+        return value
+    size = value.numel() if isinstance(value, Tensor) else getattr(value, "size", 0)
+    complex_tensor = isinstance(value, Tensor) and (value.is_complex() or value.is_meta)
+    if not hasattr(value, "shape") or not size or complex_tensor:
+        found = "an int that no float can hold" if isinstance(value, int) else describe(value)
+        raise ConfigError(
+            f"the metric '{escaped(name)}' must be a number, a tensor, or a mapping of names to these, not {found}"
+        )
+    if name not in reported:
+        reported.add(name)
+        log.warning(
+            "the metric '%s' is %s: hooks receive it, but it is not recorded; return one number to record it",
+            *(name, describe(value)),
+        )
+    return value
 
 
 def copy_of(metric: Any, known: dict[int, Any] | None = None) -> Any:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import os
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from hookline.errors import NumericsError
 from hookline.record.history import read_numbers
+from hookline.rundir import loss_bits
+from hookline.rundir.loss_bits import NO_LOSS, SIZE
 from hookline.state.finite import check_weights_are_finite
 
 KEPT = 100  # losses that wait for a check
@@ -14,6 +19,44 @@ KEPT = 100  # losses that wait for a check
 if TYPE_CHECKING:
     from hookline.engine.training import Training
     from hookline.record.hub import MessageHub
+
+
+class Losses(list[Any]):
+    """The losses that are not checked yet, oldest first: numbers, tensors, and `NO_LOSS` for iterations without one."""
+
+    #: The number of iterations that were finished before the first of them.
+    since = 0
+    #: The losses that were taken last, and those that were taken before.
+    taken: list[float] | tuple[()] = ()
+    before: list[float] | tuple[()] = ()
+    #: The open file of the losses of the run, in the main process.
+    file: int | None = None
+
+    def take(self, done: int) -> tuple[list[float], int]:
+        """Return all losses as numbers, with `since`, and record them. `done` is the number of finished iterations."""
+        losses, since = read_numbers(self), self.since
+        self.clear()
+        self.before, self.taken, self.since = self.taken, losses, done
+        if self.file is not None:
+            data = struct.pack(f"<{len(losses)}d", *losses)
+            try:
+                os.pwrite(self.file, data, since * SIZE)
+            except OSError as error:
+                self._close()
+                loss_bits.report(error)
+        return losses, since
+
+    def end(self, done: int) -> None:
+        """Record the losses of a run that ends, whatever has happened: after a failure, a device may not answer."""
+        with suppress(Exception):
+            self.take(done)
+        self._close()
+
+    def _close(self) -> None:
+        descriptor, self.file = self.file, None
+        if descriptor is not None:
+            with suppress(OSError):
+                os.close(descriptor)
 
 
 def check_recorded_loss(training: Training, hub: MessageHub, done: int, since: int | None = None) -> None:
@@ -32,9 +75,7 @@ def check_losses(training: Training, done: int) -> None:
 
     `done` is the number of finished iterations.
     """
-    losses, since = read_numbers(training.losses), training.losses_since
-    training.losses.clear()
-    training.losses_since = done
+    losses, since = training.losses.take(done)
     _refuse_non_finite(training, losses, done, since)
 
 
@@ -55,9 +96,9 @@ def _refuse_non_finite(training: Training, losses: list[float], done: int, since
     # With fp16, only the newest loss counts: the scaler skips a step that overflows, and the next one may be fine.
     if all(map(math.isfinite, losses)):
         return
-    first = len(losses) - 1 if training.compute.precision == "fp16" else 0
     is_exact = since is not None and len(losses) == done - since
-    for index, loss in enumerate(losses[first:], first):
+    numbers = [(index, loss) for index, loss in enumerate(losses) if loss is not NO_LOSS]
+    for index, loss in numbers[-1:] if training.compute.precision == "fp16" else numbers:
         if not math.isfinite(loss):
             iteration = done - len(losses) + index + 1
             rank = "" if training.strategy.acts_alone else f" in rank {training.strategy.rank}"

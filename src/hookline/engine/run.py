@@ -39,7 +39,7 @@ class Run(Host):
     acceleration: Acceleration
     #: True if one batch of every evaluation loop is tried before training.
     trial_batch: bool
-    #: False in a dialect: an evaluation is tried only if a hook needs its metrics, a failure of it is a warning, and
+    #: False in a dialect: no evaluation is tried, because the original calls nothing of the user's before training, and
     #: settings without an effect are not reported.
     strict_start: ClassVar[bool] = True
     #: What this run was asked to do, as plain data; see `hookline.resume.facts`. It is known once training begins.
@@ -54,11 +54,13 @@ class Run(Host):
     config_file: Path | None = None
     val_loops: dict[str, EvalLoop]
     test_loops: dict[str, EvalLoop]
+    #: True if a loop of the user may report the metrics of its own validations.
+    validates_itself = False
     #: The training loop; None if the run has none.
     loop_given: TrainLoop | None
 
     #: The parameters of which a warning has said that no optimizer has them.
-    reported_untrained: set[str]
+    reported: set[str]
     #: The classes of the objects that drive this run. A dialect may replace them.
     training_class: ClassVar[type[Training]] = Training
     evaluation_class: ClassVar[type[Evaluation]] = Evaluation
@@ -144,6 +146,11 @@ class Run(Host):
     def has_training(self) -> bool:
         """Return whether there is a training loop."""
         return self.loop_given is not None
+
+    @property
+    def may_validate(self) -> bool:
+        """Return whether there may be validations: by a loop, or by code of the user that reports its own."""
+        return bool(self.val_loops) or self.validates_itself
 
     @property
     def epoch(self) -> int:

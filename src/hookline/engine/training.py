@@ -42,11 +42,12 @@ from hookline.data.sources import as_resumable, is_shared
 from hookline.data.transfer import Transfer, moved_ahead, to_device
 from hookline.engine.driver import Driver
 from hookline.engine.loops import around_pass, around_train, clear_skip, end_if_signaled, handle_requests
-from hookline.engine.numerics import KEPT, check_losses
+from hookline.engine.numerics import KEPT, Losses, check_losses, check_result
 from hookline.errors import StorageError
 from hookline.optim.weights import Weighing
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
+from hookline.rundir.loss_bits import NO_LOSS
 
 if TYPE_CHECKING:
     from hookline.engine.compute import Compute
@@ -75,14 +76,11 @@ class Training(Driver):
         self, host: Host, loop: TrainLoop, optims: Optims, compute: Compute, seed: int = 0, prefetch: bool = True
     ) -> None:
         super().__init__(host, loop.max_iters)
-        self.loop, self.optims, self.compute = loop, optims, compute
-        self.seed, self._prefetch = seed, prefetch
+        self.loop, self.optims, self.compute, self.seed, self._prefetch = loop, optims, compute, seed, prefetch
         #: The pass over the data that is running.
         self.batches: Batches | None = None
-        #: The losses that `hookline.engine.numerics` has not checked yet, oldest first.
-        self.losses: list[float | Tensor] = []
-        #: The finished iterations at the last such check; None if it is unknown.
-        self.losses_since: int | None = host.position.iter
+        #: The losses that `hookline.engine.numerics` has not checked yet.
+        self.losses = Losses()
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
         #: Called after validations and at the end: a check that is too slow for every step. A save makes it, too.
@@ -201,7 +199,9 @@ class Training(Driver):
 
         Return whether the loop must end: training is over, or was stopped.
         """
-        if loss is not None:
+        if loss is None:
+            self.losses.append(NO_LOSS)
+        else:
             self.losses.append(loss if not loss.requires_grad else loss.item() if self._on_cpu else loss.detach())
         position = self.position
         position.iter += 1
@@ -247,6 +247,10 @@ class Training(Driver):
         if self.requests.saves:
             self.host.saving.save()
         self.host.saving.finish()
+
+    def check_result(self) -> None:
+        """End the run with an error if training ended with NaN or Inf, or trained nothing."""
+        check_result(self)
 
     def resume_between_passes(self) -> None:
         """Restore the late states of a resumed run, and run a missed validation, unless the run is inside a pass.
@@ -326,7 +330,7 @@ class Training(Driver):
     @contextmanager
     def forward(self, batch: Any) -> Iterator[None]:
         """Surround the forward pass of a batch with the scope of hooks, in the precision of the run."""
-        with self.plan.around("forward", batch), self.compute.autocast():
+        with self.plan.around_forward_of_training(batch), self.compute.autocast():
             yield
 
     def take_loss(self, loss: Tensor, outputs: dict[str, Any] | None = None, optim: str = "") -> Tensor | None:
@@ -363,13 +367,11 @@ class Training(Driver):
         return None if self.loop.updates_itself else self.batches_to_come()
 
     def batches_to_come(self) -> int | None:
-        """Return the number of batches until windows have to end; None if it is unknown."""
-        loop, position = self.loop, self.position
-        of_pass = (
-            loop.length if self.batches is None else self.batches.length
-        )  # it may be new data from the next pass on
-        length = of_pass if loop.by_epoch else loop.max_iters
-        return None if length is None else length - (position.batch if loop.by_epoch else position.iter)
+        """Return the number of batches until windows have to end; None if unknown. The next pass may have new data."""
+        if not self.loop.by_epoch:
+            return None if self.loop.max_iters is None else self.loop.max_iters - self.position.iter
+        length = self.loop.length if self.batches is None else self.batches.length
+        return None if length is None else length - self.position.batch
 
     def agree_on_skip(self) -> None:
         """Skip the current batch if any process skips it."""

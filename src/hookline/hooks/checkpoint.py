@@ -21,6 +21,7 @@ from hookline.errors import ConfigError
 from hookline.hooks.best import Best, check_rules, refuse_without_best, remove_others
 from hookline.hooks.published import publish, refuse_missing, refuse_misspelled
 from hookline.plan.milestones import Milestone
+from hookline.rundir.capsule import kept_checkpoints
 from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
@@ -124,14 +125,14 @@ class CheckpointHook(Hook):
         check_int("CheckpointHook: save_on_exception", int(save_on_exception))
         self.interval, self._interval, self.by_epoch = interval, 0, by_epoch
         self.save_optimizer, self.save_param_scheduler = save_optimizer, save_param_scheduler
-        self.params = params
-        self.out_dir = out_dir
+        self.params, self.out_dir = params, out_dir
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
         self.save_best = [save_best] if isinstance(save_best, str) else list(save_best or [])
         self.filename_tmpl = filename_tmpl
         self.max_keep_best = max_keep_best
         self.published_keys = [published_keys] if isinstance(published_keys, str) else list(published_keys or [])
+        refuse_misspelled(self.published_keys)
         self.save_begin = save_begin
         self.async_save = async_save
         self.save_on_exception = int(save_on_exception)
@@ -228,10 +229,9 @@ class CheckpointHook(Hook):
 
     def _remove_leftovers(self, best: Best) -> None:
         """If the process was killed between a best save and the removal of earlier ones, remove these now."""
-        names = [name for _, name in best.kept]
-        kept = [self.checkpoint_folder(self.runner) / name for name in names]
+        kept = [self.checkpoint_folder(self.runner) / name for _, name in best.kept]
         if self.runner.strategy.is_main and kept and all(path.exists() for path in kept):
-            remove_others(self._names(best.prefix), kept[0], keep=names)
+            remove_others(self._names(best.prefix), kept[0], keep=[path.name for path in kept])
 
     def _counts_epochs(self, runner: Runner) -> bool:
         return runner.train_loop.counts_epochs(self.by_epoch, "CheckpointHook")
@@ -253,12 +253,11 @@ class CheckpointHook(Hook):
                 "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
             )
         self._check_params(runner)
-        refuse_misspelled(self.published_keys)
         self._interval = self._default_interval(runner) if self.interval is None else self.interval
         if self.max_keep_ckpts >= 1 and runner.resumed_at >= 0:
             assert runner.saving.last_path is not None, "it was resumed from there"
-            folder, last = self.checkpoint_folder(runner), runner.saving.last_path
-            runner.strategy.on_main(lambda: clean_up(self.max_keep_ckpts, self._names(), folder, last))
+            given = self.checkpoint_folder(runner), runner.saving.last_path, kept_checkpoints(runner.work_dir)
+            runner.strategy.on_main(lambda: clean_up(self.max_keep_ckpts, self._names(), *given))
 
     def _check_params(self, runner: Runner) -> None:
         """Refuse to save only trained parameters if no process has whole tensors. Report it if all are trained."""
@@ -290,18 +289,21 @@ class CheckpointHook(Hook):
             runner.request_save(**self._options(runner))
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any]) -> None:
-        """Save a checkpoint if it is among the best. This does not affect the saves at an interval."""
+        """Save a checkpoint if it is among the best, under its name of now: a hook may validate inside an epoch."""
         for best in self._all_best(metrics):
             value = best.monitor.value(metrics, "CheckpointHook: save_best")
             if runner.running != "train" or not best.is_worth_keeping(value):
                 continue
+            if runner.accumulating:  # an update follows before the next save
+                log.warning("CheckpointHook: a new best value inside an accumulation window cannot be saved")
+                continue
             before, path = list(best.kept), runner.checkpoint_path(**self._best_options(best))
             best.add(value, path.name)
-            runner.request_save(**self._best_options(best, before))
+            runner.request_save(**self._best_options(best, before, name=lambda _, name=path.name: name))
             self._tell(best)
             if best.top[1] == path.name:
-                text = f"new best {escaped(best.monitor.name)}: {as_number(value)}, to be saved as {path.name}"
-                runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
+                new = f"new best {escaped(best.monitor.name)}: {as_number(value)}, to be saved as {path.name}"
+                runner.terminal.detail(new.__str__)
 
     def after_train(self, runner: Runner) -> None:
         """Save the last checkpoint, even after an early stop, unless another hook has already saved it."""
@@ -333,10 +335,9 @@ class CheckpointHook(Hook):
 
     def on_exception(self, runner: Runner, error: BaseException) -> None:
         """Write the newest state that was kept in memory."""
-        if self.save_on_exception and isinstance(error, Exception):
-            path = runner.saving.write_kept()
-            if path is not None:
-                runner.terminal.say(f"the run failed; saved its last state before the failure to {path}")
+        wanted = self.save_on_exception and isinstance(error, Exception)
+        if wanted and (path := runner.saving.write_kept()) is not None:
+            runner.terminal.say(f"the run failed; saved its last state before the failure to {path}")
 
     # -- requesting saves, and cleaning up the folder
 
@@ -364,12 +365,11 @@ class CheckpointHook(Hook):
             **changes,
         }
 
-    def _best_options(self, best: Best, before: list[tuple[float, str]] | None = None) -> dict[str, Any]:
+    def _best_options(self, best: Best, before: Any = None, **changes: Any) -> dict[str, Any]:
         """Return the options of a best save. If it cannot be written, the entries in `before` are the best again."""
-        keep = {name for _, name in best.kept}
-        done = partial(remove_others, self._names(best.prefix), keep=keep)
+        done = partial(remove_others, self._names(best.prefix), keep={name for _, name in best.kept})
         failed = partial(self._tell, best, best.kept if before is None else before)
-        return self._options(self.runner, prefix=best.prefix, done=done, failed=failed)
+        return self._options(self.runner, prefix=best.prefix, done=done, failed=failed, **changes)
 
     def _tell(self, best: Best, kept: list[tuple[float, str]] | None = None) -> None:
         """Publish the best value in the hub. If `kept` is given, restore these earlier entries first."""
@@ -397,4 +397,4 @@ class CheckpointHook(Hook):
         """Remember the newest checkpoint, and remove those beyond `max_keep_ckpts`."""
         self._last = saved
         if self.max_keep_ckpts >= 1:
-            keep_newest(self.max_keep_ckpts, self._names(), saved)
+            keep_newest(self.max_keep_ckpts, self._names(), saved, kept_checkpoints(self.runner.work_dir))

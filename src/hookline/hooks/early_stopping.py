@@ -154,7 +154,7 @@ class EarlyStoppingHook(Hook):
 
 def _may_be_added(runner: Runner) -> bool:
     """Return whether a hook of the user takes the metrics of a validation, so that it may add some."""
-    return bool(runner.val_loops) and any(
+    return runner.may_validate and any(
         call.point.name == "after_val_epoch" and "metrics=" in call.passed
         for entry in runner.plan
         if is_custom(entry.hook) and getattr(entry.hook, "role", "actor") != "observer"

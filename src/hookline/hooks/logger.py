@@ -122,7 +122,7 @@ class LoggerHook(Hook):
 
         The end of the epoch, too, if no validation shows the loss of the epoch.
         """
-        shows_loss = runner.has_training and runner.train_loop.by_epoch and bool(runner.val_loops)
+        shows_loss = runner.has_training and runner.train_loop.by_epoch and runner.may_validate
         return ["around_train_iter"] * (not self.smoothing.by_epoch) + ["after_train_epoch"] * (not shows_loss)
 
     def before_train(self, runner: Runner) -> None:

@@ -54,6 +54,9 @@ class ParamSchedulerHook(Hook):
 
     def __init__(self) -> None:
         self._at: defaultdict[str | None, list[tuple[Optim, Scheduled]]] = defaultdict(list)
+        #: The schedulers at `iter`, and whether hooks may add parameters in an iteration.
+        self._at_iter: list[Scheduled] = []
+        self._may_join = False
 
     def idle_points(self, runner: Runner) -> list[str]:
         """Return the points to skip: those at which no scheduler steps."""
@@ -65,32 +68,41 @@ class ParamSchedulerHook(Hook):
         self._at = defaultdict(list)
         for optim in runner.optims.values():
             for scheduled in optim.schedulers:
-                if scheduled.when == "val" and not runner.val_loops:
+                if scheduled.when == "val" and not runner.may_validate:
                     raise ConfigError(
                         f"{type(scheduled.scheduler).__name__} steps at 'val', but this run has no validation; add "
                         "`val` to the Runner or to the config"
                     )
                 for when in scheduled.times:
                     self._at[when].append((optim, scheduled))
+        self._at_iter = [scheduled for _, scheduled in self._at["iter"]]
+        self._may_join = any(optim.plan.may_leave_gradients for optim, _ in self._at["iter"])
 
     def after_train_iter(self) -> None:
         """Step the schedulers at `iter`."""
-        for _, scheduled in self._at["iter"]:
+        if self._may_join:  # before this hook, at the same point
+            for optim, _ in self._at["iter"]:
+                optim.take_joined()
+        for scheduled in self._at_iter:
             scheduled.step()
 
     def after_optimizer_step(self) -> None:
         """Step the schedulers at `step` of the optim that has just stepped."""
         for optim, scheduled in self._at["step"]:
             if optim.stepping:
+                if optim.plan.may_leave_gradients:
+                    optim.take_joined()
                 scheduled.step()
 
     def after_train_epoch(self) -> None:
         """Step the schedulers at `epoch`."""
-        for _, scheduled in self._at["epoch"]:
+        for optim, scheduled in self._at["epoch"]:
+            optim.take_joined()
             scheduled.step()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """Step the schedulers at `val`."""
         if runner.running == "train":
-            for _, scheduled in self._at["val"]:
+            for optim, scheduled in self._at["val"]:
+                optim.take_joined()
                 scheduled.step(metrics)

@@ -102,7 +102,7 @@ class PruningHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Find the trial of this run in the study, or add one."""
-        if not runner.val_loops:
+        if not runner.may_validate:
             raise ConfigError("PruningHook: this run has no validation; add `val` to the Runner or to the config")
         self._trial = None
         runner.strategy.on_main(lambda: self._join(runner))  # so that all processes see its error

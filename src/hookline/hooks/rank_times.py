@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 #: The parts of a step in which a process does not wait for others.
 PARTS = ("data", "forward", "backward", "hooks")
 #: The points of an iteration, whose hooks count: those within the forward pass, within the backward pass, and others.
-IN_FORWARD, IN_BACKWARD = ("before_train_iter", "around_forward"), ("around_backward", "before_backward")
+IN_FORWARD = ("before_train_iter", "around_forward", "around_train_forward", "module_forward")
+IN_BACKWARD = ("around_backward", "before_backward", "module_backward")
 POINTS = ("train_iter", "forward", "backward", "optimizer_step")
 #: The same process has to be the slowest in this many records in a row before a line is shown.
 PERSISTENT = 3

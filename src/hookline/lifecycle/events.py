@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import platform
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -43,6 +46,7 @@ def begin(host: Host, source: Source | None, continues: bool) -> None:
         resumed_from=None if resumed is None else str(resumed.path),
         processes=host.strategy.world_size,
         environment=environment(host),
+        origin=origin(host),
     )
 
 
@@ -55,6 +59,30 @@ def environment(host: Host) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "host": socket.gethostname(),
         "device": str(getattr(host, "device", "")),
+    }
+
+
+def origin(host: Host) -> dict[str, Any]:
+    """Return how a run was started, as far as its process knows.
+
+    A run of `hookline train` is built from the config in its folder. Any other one is built by a script
+    (`python train.py`) or a module (`python -m project.train`). A notebook, or code without a file, is neither.
+    """
+    main: Any = sys.modules.get("__main__")
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    kind = "" if file is None else "script"
+    if host.hints.command:
+        given = getattr(host, "config_file", None)
+        kind, file = "config", None if given is None else str(given)
+    elif spec is not None and spec.name:
+        kind, file = "module", spec.name.removesuffix(".__main__")
+    return {
+        "kind": kind,
+        "file": file or "",
+        "folder": os.getcwd(),
+        "words": [str(word) for word in sys.argv],
+        # as `hookline.launch` does: the code itself starts the processes of the run
+        "starts_itself": multiprocessing.parent_process() is not None,
     }
 
 

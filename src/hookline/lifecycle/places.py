@@ -29,6 +29,7 @@ SECTIONS = {
     ("hookline.resume.start", "load"): ("loading a checkpoint", False),
     ("hookline.data.batches", "_next"): ("reading a batch", True),
     ("hookline.data.batches", "_count"): ("reading a batch", True),
+    ("hookline.integrations.inverted", "_iterate"): ("the step", True),
 }
 
 
@@ -51,6 +52,12 @@ def _section_of(frame: FrameType) -> tuple[str, bool] | None:
     return SECTIONS.get((str(frame.f_globals.get("__name__", "")), frame.f_code.co_name))
 
 
+def section_of_error(error: BaseException) -> tuple[str, bool] | None:
+    """Return where the loop was when an error was raised, and whether each iteration passes there; None if unknown."""
+    frames = reversed([frame for frame, _ in walk_tb(error.__traceback__)])
+    return next((found for frame in frames if (found := _section_of(frame))), None)
+
+
 def explain_exit(host: Host, error: BaseException) -> BaseException:
     """Return the error that a run ends with. `sys.exit(0)` in user code becomes a failure: it would look like success.
 
@@ -58,8 +65,7 @@ def explain_exit(host: Host, error: BaseException) -> BaseException:
     """
     if not isinstance(error, SystemExit) or signals.is_ending(error):
         return error
-    frames = reversed([frame for frame, _ in walk_tb(error.__traceback__)])
-    where = next((found[0] for frame in frames if (found := _section_of(frame))), "the run")
+    where, _ = section_of_error(error) or ("the run", False)
     given = "" if error.code is None else repr(error.code)
     after = f"{host.hints.unit} {host.position.iter}"
     text = f"sys.exit({given}) was called after {after} ({where}), so the run is not finished"

@@ -25,10 +25,10 @@ from hookline.errors import (
     exit_code_of,
     set_exit_code,
 )
-from hookline.lifecycle import control_file, events, ledger_file, places
+from hookline.lifecycle import capsules, control_file, events, ledger_file, places
 from hookline.lifecycle.stages import Stages, telling_hooks
 from hookline.run import signals
-from hookline.rundir import archive, control, failures, log_copies, moves, names, ownership
+from hookline.rundir import archive, capsule, control, failures, log_copies, moves, names, ownership
 from hookline.rundir.journal import Journal, JournalHandler
 from hookline.screen.terminal import Terminal, TerminalHandler
 
@@ -121,6 +121,7 @@ def session(host: Host, verb: Verb, start: Start, stages: Stages) -> Iterator[No
         host.saving.check_folders()
         if verb == "train" and host.strategy.is_main:
             failures.forget(host.work_dir, passed=host.position.iter)
+            capsule.forget(host.work_dir, passed=host.position.iter)
 
 
 @contextmanager
@@ -158,13 +159,17 @@ class Counting:
 
 @contextmanager
 def counting_failures(host: Host) -> Iterator[Counting]:
-    """Count a failure of training at this step. The third one in a row has the exit code "do not requeue"."""
+    """Count a failure of training at this step, and leave its capsule.
+
+    The third one in a row has the exit code "do not requeue".
+    """
     counting = Counting()
     try:
         yield counting
     except Exception as error:
         if counting.attempt:
             count_failure(host, counting.attempt, error)
+            capsules.leave(host, error)
         raise
 
 

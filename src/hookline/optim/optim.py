@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
@@ -22,9 +23,10 @@ from hookline.common.numbers import count
 from hookline.common.sharding import part_like
 from hookline.errors import ConfigError, HookError
 from hookline.optim.clipping import Clip
+from hookline.optim.groups import follow_groups
 from hookline.optim.hyperparameters import check_optimizer
 from hookline.optim.refusals import explain_backward, refuse_closure, refuse_other_optimizer
-from hookline.optim.scheduled import Scheduled, When, takes_metrics
+from hookline.optim.scheduled import Scheduled, When, as_list, takes_metrics
 from hookline.optim.warmup import Warmup
 from hookline.optim.weights import BatchWeights, WindowWeights
 from hookline.plan.plan import Plan
@@ -34,6 +36,7 @@ from hookline.strategies import Single, Strategy
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
 
 ZERO_GRAD = Optimizer.zero_grad
 
@@ -87,7 +90,7 @@ class Optim:
             )
         self.plan = Plan(self)
         self.optimizer = optimizer
-        self.schedulers = [Scheduled.of(given) for given in schedulers]
+        self.schedulers = [Scheduled.of(given) for given in as_list(schedulers)]
         if sum(isinstance(each.scheduler, Warmup) for each in self.schedulers) > 1:
             raise ConfigError("an Optim can have one Warmup, which applies to all of its schedulers; remove the others")
         for each in self.schedulers:
@@ -122,6 +125,8 @@ class Optim:
         self._several = False
         self._strategy: Strategy = Single()
         self.weights = WindowWeights(self._strategy)
+        #: The parameters whose gradients are part of the next update.
+        self._known: list[Tensor] = []
         self._wrapped: nn.Module | None = None
         self._agree_on_skip: Callable[[], None] = lambda: None
         #: The outputs of a loss that a loop of others computes the gradients of, and the scope that it is in.
@@ -174,6 +179,7 @@ class Optim:
         self._several = several
         self._strategy = strategy if strategy is not None else Single()
         self._wrapped = wrapped
+        self._known = self.parameters()
         self.weights.strategy = self._strategy
         self.weights.source = weights if weights is not None else BatchWeights()
         if precision == "fp16" and self.scaler is None:
@@ -242,6 +248,8 @@ class Optim:
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
                 plan.before_backward(outputs)
+                if plan.may_leave_gradients:
+                    self.take_joined()
             if "before_backward" in plan.agrees_at:
                 self._agree_on_skip()
             if self._skip:
@@ -260,6 +268,8 @@ class Optim:
                 raise
             if plan.after_backward:
                 plan.after_backward(outputs)
+                if plan.may_leave_gradients:
+                    self.take_joined()
             if "after_backward" in plan.agrees_at:
                 self._agree_on_skip()
         self.micro += 1
@@ -320,6 +330,7 @@ class Optim:
 
     def drop_stale_gradients(self) -> None:
         """Drop all gradients if no window is open. Kept gradients are zeroed by the next `update`."""
+        self.take_joined()
         if self.micro or self.keep_gradients:
             return
         for group in self.optimizer.param_groups:
@@ -327,6 +338,23 @@ class Optim:
                 if parameter.grad is not None:
                     self.optimizer.zero_grad()
                     return
+
+    def take_joined(self) -> None:
+        """Take in the parameters that hooks have added since this was last called; schedulers follow new groups.
+
+        Without an optimizer, a parameter collects gradients in every backward pass. A checkpoint does not have these,
+        so a parameter begins without gradients.
+        """
+        parameters = self.parameters()
+        if len(parameters) == len(self._known) and all(map(is_, parameters, self._known)):
+            return
+        known = set(map(id, self._known))
+        for parameter in parameters:
+            if id(parameter) not in known:
+                parameter.grad = None
+        self._known = parameters
+        for scheduler in sorted((each.scheduler for each in self.schedulers), key=lambda one: isinstance(one, Warmup)):
+            follow_groups(scheduler)
 
     def open_window(self) -> dict[str, Any] | None:
         """Return the open window with its gradients, as data for a checkpoint; None between two windows."""
@@ -346,6 +374,7 @@ class Optim:
         self.weights.load_state_dict(state)
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
             parameter.grad = None if gradient is None else part_like(gradient, parameter).to(parameter.device)
+        self._known = self.parameters()
 
     def flush(self) -> None:
         """End the window now, and update with the micro-batches that it has."""
@@ -385,6 +414,8 @@ class Optim:
                 self._rescale(factor)
             if plan.before_optimizer_step:
                 plan.before_optimizer_step()
+                if plan.may_leave_gradients:
+                    self.take_joined()
             if "before_optimizer_step" in plan.agrees_at:
                 self._agree_on_skip()
             if not self._skip:
@@ -410,6 +441,8 @@ class Optim:
         """Call `before_backward` for a loss whose backward pass comes next. Return False if a hook skips the batch."""
         plan = self.plan
         self.end_backward()
+        if plan.may_leave_gradients:
+            self.take_joined()
         self._scope.enter_context(plan.around("backward", outputs))
         plan.before_backward(outputs)
         if "before_backward" in plan.agrees_at:
@@ -426,6 +459,8 @@ class Optim:
         if outputs is None:
             return
         plan.after_backward(outputs)
+        if plan.may_leave_gradients:
+            self.take_joined()
         if "after_backward" in plan.agrees_at:
             self._agree_on_skip()
         self._scope.close()
@@ -433,40 +468,45 @@ class Optim:
         if self._skip:
             self._drop_window()
 
-    @contextmanager
-    def following_steps(self) -> Iterator[None]:
-        """Call the points around a step inside the context, and clip, wherever code of others calls the optimizer.
+    def begin_step(self) -> None:
+        """Call `before_optimizer_step`, and clip, before code of others steps the optimizer.
 
         torch steps in any case. To skip a step, its gradients are dropped: then it changes nothing.
         """
-        plan = self.plan
-
-        def before(*_: Any) -> None:
-            taken = self._taken
-            self.end_backward()
-            if taken is not None and self._skip:
-                return
-            self._skip = False  # a skipped micro-batch is not part of the window
-            self.updating = True
-            self._scope.enter_context(plan.around("optimizer_step"))
+        plan, taken = self.plan, self._taken
+        self.end_backward()
+        if taken is not None and self._skip:
+            return
+        self._skip = False  # a skipped micro-batch is not part of the window
+        self.updating = True
+        self._scope.enter_context(plan.around("optimizer_step"))
+        if plan.before_optimizer_step:
             plan.before_optimizer_step()
-            if "before_optimizer_step" in plan.agrees_at:
-                self._agree_on_skip()
-            if self._skip:
-                zero_gradients(self._optimizer)
-            elif self.clip is not None:
-                self.norms.append(self.clip_gradients(self.clip))
+            self.take_joined()
+        if "before_optimizer_step" in plan.agrees_at:
+            self._agree_on_skip()
+        if self._skip:
+            zero_gradients(self._optimizer)
+        elif self.clip is not None:
+            self.norms.append(self.clip_gradients(self.clip))
 
-        def after(*_: Any) -> None:
-            if self.updating and not self._skip:
-                self.stepping = True
-                plan.after_optimizer_step()
-                self.stepping = False
-                self.updates += 1
-            self._scope.close()
-            self.updating, self.micro = False, 0
+    def end_step(self) -> None:
+        """Call `after_optimizer_step`, and count, after code of others has stepped the optimizer."""
+        if self.updating and not self._skip:
+            self.stepping = True
+            self.plan.after_optimizer_step()
+            self.stepping = False
+            self.updates += 1
+        self._scope.close()
+        self.updating, self.micro = False, 0
 
-        handles = self.optimizer.register_step_pre_hook(before), self.optimizer.register_step_post_hook(after)
+    @contextmanager
+    def following_steps(self) -> Iterator[None]:
+        """Call the points around a step inside the context, wherever code of others calls the optimizer."""
+        handles = (
+            self.optimizer.register_step_pre_hook(lambda *_: self.begin_step()),
+            self.optimizer.register_step_post_hook(lambda *_: self.end_step()),
+        )
         try:
             with self._scope:
                 yield

@@ -47,7 +47,8 @@ class Optims(dict[str, Optim], Windows):
         optims = given.values() if isinstance(given, Mapping) else ()
         if optims and all(isinstance(optim, (Optim, Optimizer)) for optim in optims):
             return cls({str(name): _as_optim(optim) for name, optim in given.items()})
-        raise ConfigError(f"optim must be an Optim, a torch optimizer, or a dict of them, not {given!r}")
+        found = repr(given) if isinstance(given, (str, int, float, dict)) else f"a {type(given).__name__}"
+        raise ConfigError(f"optim must be an Optim, a torch optimizer, or a dict of them, not {found}")
 
     def __missing__(self, name: str) -> Optim:
         if SOLE in self:
@@ -145,6 +146,11 @@ class Optims(dict[str, Optim], Windows):
         for optim in self.values():
             optim.end_backward()
 
+    def open_windows(self) -> None:
+        """Note that a loop of others has computed gradients, and has not stepped: requests wait until it does."""
+        for optim in self.values():
+            optim.micro += any(parameter.grad is not None for parameter in optim.parameters())
+
     def reset(self) -> None:
         """Discard unfinished windows and their gradients."""
         for optim in self.values():
@@ -159,6 +165,11 @@ class Optims(dict[str, Optim], Windows):
         for optim in self.values():
             if optim.updates or not own_step:
                 optim.drop_stale_gradients()
+
+    def take_joined(self) -> None:
+        """Take in the parameters that a hook has added in this iteration."""
+        for optim in self.values():
+            optim.take_joined()
 
     def flush(self) -> None:
         """End all open windows now."""

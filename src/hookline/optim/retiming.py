@@ -43,7 +43,7 @@ class Retimed(LRScheduler):
         Schedulers of torch that can be combined multiply the current rate, and so does this.
         """
         now = rates_at(self, position_at(self.retiming, self.last_epoch))
-        if _is_direct(self):
+        if is_direct(self):
             return now
         before = rates_at(self, position_at(self.retiming, self.last_epoch - 1))
         current = [group["lr"] for group in self.optimizer.param_groups]
@@ -52,7 +52,7 @@ class Retimed(LRScheduler):
 
 def can_be_stretched(scheduler: LRScheduler) -> bool:
     """Return whether the rates of a scheduler are a function of its step, so that there is a curve to stretch."""
-    return hasattr(scheduler, "stretch") or _is_direct(scheduler) or hasattr(scheduler, CLOSED_FORM)
+    return hasattr(scheduler, "stretch") or is_direct(scheduler) or hasattr(scheduler, CLOSED_FORM)
 
 
 def stretch(scheduler: LRScheduler, until: float, end: int) -> None:
@@ -89,7 +89,7 @@ def rates_at(scheduler: LRScheduler, position: float) -> list[float]:
     """Return the rates of a scheduler at any position of its curve."""
     own, scheduler.last_epoch = scheduler.last_epoch, cast("int", position)
     try:
-        if not _is_direct(scheduler):
+        if not is_direct(scheduler):
             return cast("list[float]", getattr(scheduler, CLOSED_FORM)())
         kind = _kind_of(scheduler)
         return cast("list[float]", kind.get_lr(scheduler))
@@ -131,7 +131,7 @@ def _is_retiming(numbers: Any) -> bool:
     )
 
 
-def _is_direct(scheduler: LRScheduler) -> bool:
+def is_direct(scheduler: LRScheduler) -> bool:
     """Return whether `get_lr` itself depends on the step alone. Other classes can say so: `is_function_of_step`."""
     return isinstance(scheduler, DIRECT) or getattr(scheduler, "is_function_of_step", False) is True
 

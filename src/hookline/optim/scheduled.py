@@ -19,6 +19,15 @@ When = Literal["epoch", "iter", "step", "val"]
 WHENS: tuple[str, ...] = get_args(When)
 
 
+def as_list(schedulers: Any) -> list[Any]:
+    """Return schedulers as a list. Refuse a single one, also with when it steps."""
+    if isinstance(schedulers, LRScheduler) or (
+        isinstance(schedulers, tuple) and len(schedulers) > 1 and isinstance(schedulers[1], str)
+    ):
+        raise ConfigError("schedulers must be a list, also with one: schedulers=[StepLR(optimizer, 30)]")
+    return list(schedulers)
+
+
 @dataclass
 class Scheduled:
     """A scheduler, and when it steps. At `val`, it steps on `monitor`, or on the first metric."""

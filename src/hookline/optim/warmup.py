@@ -78,6 +78,14 @@ class Warmup(LRScheduler):
         if self.rates:
             self._write()
 
+    def follow_groups(self) -> None:
+        """Apply the warmup to groups that were added: their rates are the ones without it."""
+        joined = self._current()[len(self.rates) :]
+        if joined and self.rates and not self.is_over:
+            self._notice_changes()
+            self.rates += joined
+            self._write()
+
     @contextmanager
     def lifted(self) -> Iterator[None]:
         """Let another scheduler step, from the rates without the warmup."""

@@ -75,7 +75,7 @@ class Budgets:
         for entry in self._plan.entries:
             if entry.budget is None or entry in self._warned:
                 continue
-            spent = {call: ledger.total_of(call).seconds for call in entry.calls if repeats(call)}
+            spent = {call: ledger.total_of(call).seconds for call in entry.all_calls() if repeats(call)}
             share = sum(spent.values()) / seconds
             if share > entry.budget:
                 self._warned.add(entry)

@@ -29,6 +29,7 @@ from hookline.plan.scopes import NOTHING
 from hookline.plan.sources import source_of
 
 if TYPE_CHECKING:
+    from hookline.common.watching import Seen
     from hookline.plan.hook import Every
     from hookline.plan.ledger import Ledger
     from hookline.plan.points import Point
@@ -83,8 +84,12 @@ class Call:
         """
         if getattr(error, "is_placed", False):
             return
-        at = self.point.known_as or self.point.name
-        blame(error, f"in hook {self.who}, at {at}, {counters_of(self.host)} ({self.where})")
+        blame(error, f"in hook {self.who}, at {self.place}, {counters_of(self.host)} ({self.where})")
+
+    @property
+    def place(self) -> str:
+        """Return the point, as users know it."""
+        return self.point.known_as or self.point.name
 
     def shield(self) -> AbstractContextManager[None]:
         """Return the context to call the method in."""
@@ -114,6 +119,23 @@ class Call:
             return True
         self.blame(error)
         return False
+
+
+@dataclass(frozen=True, eq=False)
+class WatchCall(Call):
+    """The call of a method that watches modules."""
+
+    #: What the method sees now: one entry at most.
+    seeing: list[Seen] = field(default_factory=list)
+
+    @property
+    def place(self) -> str:
+        """Return the pass and the module."""
+        if not self.seeing:
+            return super().place
+        seen = self.seeing[-1]
+        module = f"module '{seen.name}'" if seen.name else "the model"
+        return f"the {seen.kind} pass of {module} ({type(seen.module).__name__}, call {seen.call})"
 
 
 def counters_of(host: object) -> str:

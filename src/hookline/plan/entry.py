@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HookError, nearest
-from hookline.plan.calls import Call
+from hookline.plan.calls import Call, PointCall, WatchCall, compile_point
 from hookline.plan.hook import Priority
 from hookline.plan.matching import match
 from hookline.plan.methods import frequency_of, method_of
+from hookline.plan.modules import Watch, Watched
 from hookline.plan.registry import HOOKS
 
 if TYPE_CHECKING:
     from hookline.common.monitor import BestCheckpoint
+    from hookline.common.watching import Seen
+    from hookline.plan.hook import Every
+    from hookline.plan.plan import Plan
     from hookline.plan.points import Point
 
 
@@ -50,6 +54,8 @@ class Entry:
     budget: float | None = None
     #: Its calls at points that nobody declared, by the point and its arguments.
     undeclared_calls: dict[tuple[str, ...], Call] = field(default_factory=dict)
+    #: The modules that the hook watches.
+    watched: list[WatchedModules] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -65,6 +71,7 @@ class Entry:
         """Return the calls of the hook at all points."""
         yield from self.calls
         yield from self.undeclared_calls.values()
+        yield from (watched.call for watched in self.watched)
 
     def checkpoint_folder(self, host: Any) -> Path | None:
         """Return the folder that the hook saves checkpoints into; None if it saves none."""
@@ -91,15 +98,56 @@ class Entry:
             f"{key}={value!r}" for key, value in kept.items() if isinstance(value, (bool, int, float, str))
         )
 
+    def call_at(
+        self, point: Point, method: Callable[..., Any], every: Every | None, host: object, **given: Any
+    ) -> Call:
+        """Return the call of a method at a point. A method that does not fit the point is refused."""
+        passed, due = match(point, method, self.name, every, **given)
+        shared = (self.tolerate, host, self.isolated, self.alone)
+        return Call(self.name, point, method, every, passed, due, *shared)
+
+    def watch(self, plan: Plan, watches: Iterable[Watch]) -> None:
+        """Let methods of the hook watch modules."""
+        self.watched = [WatchedModules(plan, self, watch) for watch in watches]
+        self.calls += [watched.install for watched in self.watched]
+
     def call_undeclared(self, point: Point, key: tuple[str, ...], host: object) -> Call | None:
         """Return the call at a point that nobody declared; None if the hook has no method of this name."""
         method = method_of(self.hook, point.name)
         if method is not None and key not in self.undeclared_calls:
             every = frequency_of(self.hook, point.name)
-            passed, due = match(point, method, self.name, every, undeclared=True)
-            shared = (self.tolerate, host, self.isolated, self.alone)
-            self.undeclared_calls[key] = Call(self.name, point, method, every, passed, due, *shared)
+            self.undeclared_calls[key] = self.call_at(point, method, every, host, undeclared=True)
         return None if method is None else self.undeclared_calls[key]
+
+
+class WatchedModules(Watched):
+    """The modules that a method of a hook watches, and its calls."""
+
+    def __init__(self, plan: Plan, entry: Entry, watch: Watch) -> None:
+        super().__init__(watch, entry.name, plan.scopes.get("around_forward"))
+        passed, _ = match(self.point, watch.method, entry.name, None)
+        given = (self.every, passed, self.due, entry.tolerate, plan.host, entry.isolated, entry.alone)
+        #: The call of the method, and the call around a forward pass of training, which installs the hooks of torch.
+        self.call = WatchCall(entry.name, self.point, watch.method, *given)
+        self.install = Call(
+            entry.name, self.scope, self.around, self.every, "hl_host", self.due, entry.tolerate, plan.host
+        )
+        self._plan = plan
+        self._compiled: dict[tuple[str, bool], PointCall] = {}
+
+    def see(self, seen: Seen) -> None:
+        """Call the method as at a point: measured, and with a note on every error."""
+        plan = self._plan
+        if not self.is_watching(plan.host):
+            return
+        key = (plan.measuring, plan.ledger.trace is not None)
+        if key not in self._compiled:
+            self._compiled[key] = compile_point((self.call,), plan.measuring, plan.ledger)
+        self.call.seeing.append(seen)
+        try:
+            self._compiled[key](*seen)
+        finally:
+            self.call.seeing.pop()
 
 
 def priority_of(hook: Any, name: str, given: Any) -> int:
@@ -122,6 +170,14 @@ def tolerates(name: str, role: str, on_error: str) -> bool:
             "run cannot continue without it"
         )
     return True
+
+
+def runs_alone(hook: Any, name: str, ranks: str | None) -> bool:
+    """Return whether a hook runs only in the main process: as requested, or else as its class says."""
+    where = ranks if ranks is not None else getattr(hook, "ranks", "all")
+    if where not in ("all", "main"):
+        raise HookError(f"{name}: ranks must be 'all' or 'main', not {where!r}")
+    return bool(where == "main")
 
 
 def is_custom(hook: Any) -> bool:

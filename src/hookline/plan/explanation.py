@@ -67,6 +67,8 @@ def explain(plan: Plan) -> str:
                 f"{entry.name} has methods that run only when call_hook names them: "
                 + ", ".join(map(escaped, entry.undeclared))
             )
+    for entry in plan.entries:
+        lines += [f"{watched} ({describe_frequency(watched.install)})" for watched in entry.watched]
     if not lines:
         return "no hook runs at any point"
     return "\n".join(lines if lines[-1] else lines[:-1])

@@ -18,6 +18,7 @@ from hookline.plan.points import POINTS
 if TYPE_CHECKING:
     from hookline.common.monitor import BestCheckpoint
     from hookline.plan.milestones import Milestone
+    from hookline.plan.modules import Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The owner of a loop, as its hooks see it: the Runner, or a trainer of a dialect.
@@ -179,6 +180,13 @@ class BaseHook(Generic[HostT]):
         For a fixed frequency, use `@every` instead.
         """
         return {}
+
+    def watches(self) -> Iterable[Watch]:
+        """Return watches of modules that depend on parameters: `[Watch(self.modules, "forward", self._see, every=10)]`.
+
+        For a fixed pattern, use `@on_module` instead.
+        """
+        return ()
 
     def must_reach(self, runner: HostT) -> Iterable[Milestone] | None:
         """Return the milestones that a run has to reach so that this hook does its work; empty if it always does some.

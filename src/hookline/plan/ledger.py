@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: The parts of training beside the hooks.
 PARTS = ("data", "forward", "backward", "optimizer", "saving", "validation")
 #: The parts that are the bodies of scopes. They are measured in one of 31 iterations.
-PART_OF_SCOPE = {"around_forward": "forward", "around_backward": "backward", "around_optimizer_step": "optimizer"}
+PART_OF_SCOPE = {"around_train_forward": "forward", "around_backward": "backward", "around_optimizer_step": "optimizer"}
 
 #: The seconds between two looks at budgets and memory, and the most samples of memory that are kept.
 LOOK, SAMPLES = 1.0, 240

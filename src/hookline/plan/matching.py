@@ -47,7 +47,8 @@ class Place:
 
     def __str__(self) -> str:
         own = self.who == getattr(self.method, "__name__", "")
-        name = f"{self.who} at {self.point.name}" if own else f"{self.who}.{self.point.name}"
+        point = self.point.known_as or self.point.name
+        name = f"{self.who} at {point}" if own else f"{self.who}.{point}"
         return f"{name} ({source_of(self.method)})"
 
 

@@ -21,11 +21,11 @@ from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean
 from hookline.plan.budgets import budget_of
 from hookline.plan.calls import Call, PointCall, compile_point
-from hookline.plan.entry import Entry, check_declarations, is_custom, priority_of, raises, tolerates
+from hookline.plan.entry import Entry, check_declarations, is_custom, priority_of, runs_alone, tolerates
 from hookline.plan.hook import Every
 from hookline.plan.ledger import PART_OF_SCOPE, Ledger
-from hookline.plan.matching import match
 from hookline.plan.methods import read_hook
+from hookline.plan.modules import TRAINED, watches_of
 from hookline.plan.order import Order
 from hookline.plan.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
 from hookline.plan.scopes import NOTHING, Around, MeasuredScope, compile_scope
@@ -150,24 +150,15 @@ class Plan:
         check_declarations(hook, name)
         if self._order.of(hook):
             raise HookError(f"this {name} is already registered; a plan can hold a hook only once")
-        role = getattr(hook, "role", "actor")
-        tolerate = raises
-        if tolerates(name, role, str(on_error or getattr(hook, "on_error", "raise"))):
-            tolerate = self._disable
-        isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
         entry = self._entry(hook, self._order.unique_name(name), priority, priority_from)
-        entry.tolerate, entry.isolated = tolerate, isolated
-        where = ranks if ranks is not None else getattr(hook, "ranks", "all")
-        if where not in ("all", "main"):
-            raise HookError(f"{name}: ranks must be 'all' or 'main', not {where!r}")
-        entry.alone = where == "main"
+        if tolerates(name, entry.role, str(on_error or getattr(hook, "on_error", "raise"))):
+            entry.tolerate = self._disable
+        entry.isolated = entry.role == "observer" and getattr(hook, "draws_random_numbers", True)
+        entry.alone = runs_alone(hook, name, ranks)
         entry.budget = budget_of(hook, name, budget, self._budget)
         found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open, unused)
-        for point, method, every in found:
-            passed, due = match(point, method, name, every)
-            entry.calls.append(
-                Call(entry.name, point, method, every, passed, due, tolerate, self.host, isolated, entry.alone)
-            )
+        entry.calls += [entry.call_at(*each, self.host) for each in found]
+        entry.watch(self, watches_of(hook, name, self.points | self.scopes))
         self._order.add(entry)
         self._forget()
         bind = getattr(hook, "bind", None)
@@ -189,8 +180,7 @@ class Plan:
         name = escaped(getattr(function, "__name__", type(function).__name__))
         often = Every(every) if every is not None else getattr(function, "__hookline_every__", None)
         entry = self._entry(function, name, priority, "argument")
-        passed, due = match(known[point], function, name, often)
-        entry.calls.append(Call(name, known[point], function, often, passed, due, raises, self.host))
+        entry.calls.append(entry.call_at(known[point], function, often, self.host))
         self._order.add(entry)
         self._forget()
 
@@ -206,6 +196,8 @@ class Plan:
     def _remove(self, removed: list[Entry]) -> None:
         for entry in removed:
             self.ledger.retire(entry)
+            for watched in entry.watched:
+                watched.close()
         self._order = self._order.without(removed)
         self._forget()
 
@@ -220,7 +212,7 @@ class Plan:
                 entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
                 entry.idle_everywhere = entry.idle
                 if entry.alone and not getattr(self.host, "strategy").is_main:  # noqa: B009  # a host may be anything
-                    entry.idle = frozenset(self.points | self.scopes)
+                    entry.idle = frozenset((*self.points, *self.scopes, TRAINED))
         self._forget()
 
     def measure(self, measuring: Measuring) -> None:
@@ -239,7 +231,8 @@ class Plan:
         measuring = self.measuring
         if measuring not in self._compiled:
             points = {name: compile_point(self._calls[name], measuring, self.ledger) for name in self.points}
-            scopes: dict[str, Any] = {name: compile_scope(self._calls[name], measuring) for name in self.scopes}
+            named = (*self.scopes, TRAINED)
+            scopes: dict[str, Any] = {name: compile_scope(self._calls[name], measuring) for name in named}
             if self.is_sampling:
                 traced = ("around_train_iter",) if self.ledger.trace is not None else ()
                 scopes |= {
@@ -274,16 +267,18 @@ class Plan:
         """Forget everything derived from the hooks. It is computed when next used, so changing many costs little."""
         self._undeclared.clear()
         self._compiled = {}
-        for name in (*DERIVED, *self.points, *self.scopes):
+        for name in (*DERIVED, TRAINED, *self.points, *self.scopes):
             self.__dict__.pop(name, None)
 
     def _derive(self) -> None:
         """Derive from the hooks the calls at each point, and the flags that the loop checks."""
-        calls: dict[str, list[Call]] = {name: [] for name in self.points | self.scopes}
+        calls: dict[str, list[Call]] = {name: [] for name in (*self.points, *self.scopes, TRAINED)}
         for entry in self._order:
             for call in entry.calls:
                 if call.point.name not in entry.idle:
                     calls[call.point.name].append(call)
+                    if call.point.name == "around_forward":
+                        calls[TRAINED].append(call)
         self._calls = {name: tuple(found) for name, found in calls.items()}
         self.may_leave_gradients = any(
             is_custom(call.method)
@@ -317,7 +312,7 @@ class Plan:
         if name in DERIVED:
             self._derive()
             return own[name]
-        if name in own.get("points", ()) or name in own.get("scopes", ()):
+        if name in own.get("points", ()) or name in own.get("scopes", ()) or name == TRAINED:
             self._use_compiled()
             return own[name]
         raise AttributeError(unknown_point(name, self.__dict__.get("points", POINTS)))
@@ -327,6 +322,11 @@ class Plan:
         name = f"around_{scope}"
         calls = getattr(self, name)
         return Around(calls, arguments, self.scopes[name].left_in_order, self.ledger) if calls else NOTHING
+
+    def around_forward_of_training(self, *arguments: Any) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass of training: `around_forward`, and hooks that watch modules."""
+        calls = self.around_train_forward
+        return Around(calls, arguments, False, self.ledger) if calls else NOTHING
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Call a point by its name, with its arguments by name."""

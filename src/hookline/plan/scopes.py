@@ -37,6 +37,22 @@ class MeasuredScope(tuple[Any, ...]):
         return True
 
 
+class DueScope(tuple[Any, ...]):
+    """The calls around a scope that all have a frequency. It is false while none is due: then the scope is skipped."""
+
+    def __new__(cls, calls: tuple[Surrounding, ...], is_due: Callable[[], bool]) -> DueScope:
+        """Create the calls around a scope."""
+        made = super().__new__(cls, calls)
+        made.is_due = is_due
+        return made
+
+    is_due: Callable[[], bool]
+
+    def __bool__(self) -> bool:
+        """Return whether any call is due."""
+        return self.is_due()
+
+
 @dataclass(eq=False, slots=True)
 class Passage:
     """The cost of one generator in one passage through a scope: of entering it and of leaving it."""
@@ -160,13 +176,17 @@ def _is_wrapped(raised: BaseException, error: BaseException | None) -> bool:
 
 def compile_scope(calls: tuple[Call, ...], measuring: Measuring = "none") -> tuple[Surrounding, ...]:
     """Return the generators around a scope, in plan order."""
-    return tuple(
+    compiled = tuple(
         Surrounding(
             *(compile_enter(call), call, call.is_timed(measuring)),
             plain=not call.is_timed(measuring) and not call.is_shielded,
         )
         for call in calls
     )
+    if calls and all(call.due and call.point.counts == "iteration" for call in calls):
+        any_due = " or ".join(dict.fromkeys(call.due for call in calls))
+        return DueScope(compiled, eval(f"lambda: {any_due}", {"hl_host": calls[0].host}))
+    return compiled
 
 
 def compile_enter(call: Call) -> Callable[..., Any]:

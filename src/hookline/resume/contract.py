@@ -98,6 +98,8 @@ class RunContract(Contract):
     def __init__(self, runner: Run, choices: Choices) -> None:
         super().__init__(runner, choices)
         self._runner = runner
+        #: The `load_from` of the config: the config itself may have a reference in its place.
+        self._load_from = choices.load_from
         self._originals: apply.Originals | None = None
         #: The hooks that have another name in the checkpoint, with the name that they have here.
         self._moved: dict[str, str] = {}
@@ -151,7 +153,8 @@ class RunContract(Contract):
     def base_weights(self) -> Path | None:
         """Return the file of `load_from`: the config's, if another checkpoint is loaded on top of it."""
         resume, given = self.choices.resume, self.choices.load_from
-        chosen = (self._runner.config or {}).get("load_from") if not resume else given
+        has_one = (self._runner.config or {}).get("load_from") is not None
+        chosen = given if resume else self._load_from if has_one else None
         return Path(chosen) if chosen is not None and (resume or str(chosen) != str(given)) else None
 
     def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:

@@ -20,7 +20,7 @@ from hookline.checkpoint import folders, frozen, seal, store
 from hookline.common.escape import escaped
 from hookline.common.files import real_path, storage_errors
 from hookline.errors import HooklineError, StorageError
-from hookline.rundir import archive, moves
+from hookline.rundir import archive, loss_bits, moves
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
@@ -233,7 +233,8 @@ class Start:
         with storage_errors(host.work_dir, "used", inside=True):
             files = {folder: archive.later_checkpoints(folder, note) for folder in host.folders}
             # The later part of these records is about to be removed.
-            copies = {folder: [folder / name for name in host.records.files_cut_back()] for folder in files}
+            cut_back = [*host.records.files_cut_back(), loss_bits.NAME]
+            copies = {folder: [folder / name for name in cut_back] for folder in files}
             for folder, old in moves.move_all(files, self.origin_of, copies).items():
                 if real_path(path).parent == real_path(folder):
                     store.point_to(path, path.parent, seal.digest(path), note.step)

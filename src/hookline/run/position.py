@@ -24,6 +24,9 @@ class Position:
     validated_at: int = -1
     #: The weight of the first batch of the run, which other batches are compared with; 0 before it.
     usual_weight: float = 0.0
+    #: True while a loop of the user runs its own code after an epoch. If the run is killed there, it begins with that
+    #: code when it resumes.
+    between_epochs: bool = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters as plain data."""

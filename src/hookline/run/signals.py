@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from hookline.common import worker_errors
+from hookline.common import launched, worker_errors
 
 if TYPE_CHECKING:
     from hookline.run.requests import Requests
@@ -29,6 +29,7 @@ def signals_as_requests(requests: Requests, notify: Callable[[str], None]) -> It
     `notify` shows a line, and has to be safe in a handler.
     A signal that is ignored (SIGINT in a background job of a shell, SIGHUP under nohup) stays ignored.
     """
+    launched.grace()  # a wrong value is refused now, and not after a signal
     requests.forget_signal()
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -13,7 +13,7 @@ from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
 from hookline.common.files import PARTIAL, refuse_other_kinds
 from hookline.errors import StorageError, blame
-from hookline.rundir import control, journal, moves
+from hookline.rundir import capsule, control, journal, loss_bits, moves
 from hookline.writers import built_in_files
 
 if TYPE_CHECKING:
@@ -25,11 +25,21 @@ if TYPE_CHECKING:
 OWN_FILES = (
     *("config.yaml", "last_checkpoint", "run.log", "plan.txt", "resume.json"),
     *("hooks.json", "profile.json", "report.html", journal.NAME, control.NAME),
+    *(loss_bits.NAME, capsule.NAME),
 )
 # All names that a run uses in its folder, now or later: its files, temporary files and the lock (which begin with a
 # dot), checkpoints, archives and traces. Some file systems ignore case.
 RESERVED = re.compile(
-    "|".join([*map(re.escape, OWN_FILES), r"\..*", r".*\.(pth|dcp)", "old-[0-9]+", r"profile_[0-9]+\.json"]),
+    "|".join(
+        [
+            *map(re.escape, OWN_FILES),
+            r"\..*",
+            r".*\.(pth|dcp)",
+            "old-[0-9]+",
+            r"profile_[0-9]+\.json",
+            capsule.NAMES.pattern,
+        ]
+    ),
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -56,7 +66,7 @@ def files_of_run(folder: Path, records: Iterable[str] = ()) -> list[Path]:
     `records` are the files of this run's writers, in case they have custom names.
     """
     names = dict.fromkeys((*OWN_FILES, *built_in_files(), *records))
-    traces = sorted(folder.glob("profile_[0-9]*.json"))
+    traces = sorted([*folder.glob("profile_[0-9]*.json"), *folder.glob("capsule-rank[0-9]*.json")])
     return [path for name in names if os.path.lexists(path := folder / name)] + traces + checkpoints(folder)
 
 
@@ -96,6 +106,8 @@ def restore_archived(
     if isinstance(error, StorageError):  # then the files cannot be moved, either
         return
     try:
+        for folder in archives:
+            capsule.forget(folder)  # it belongs to the run that was refused
         moves.move_all_back(archives, origin_of)
     except OSError as another:
         where = " and ".join(map(str, archives.values()))

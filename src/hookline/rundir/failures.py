@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hookline.common.files import PARTIAL, owned, regular
 from hookline.errors import StorageError
+from hookline.rundir import capsule
 
 NAME = ".failures"
 #: After this many failures at the same step, a run should not be started again.
@@ -71,7 +72,12 @@ def read(folder: Path) -> Failures | None:
 
 
 def forget(folder: Path, passed: int | None = None) -> None:
-    """Remove the file, if the run has passed the step, or in any case if `passed` is not given."""
+    """Remove the file, if the run has passed the step, or in any case if `passed` is not given.
+
+    A failure that the run has passed leaves no capsule, either.
+    """
+    if passed is not None and os.path.lexists(folder / capsule.NAME):
+        capsule.forget(folder, passed)
     if not os.path.lexists(folder / NAME):
         return
     before = read(folder)

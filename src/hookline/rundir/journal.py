@@ -4,7 +4,7 @@
 
 `time` is in seconds since 1970, `step` counts finished iterations. The kinds, and what each of them has besides:
 
-    start        resumed_from (a checkpoint, or null), processes, environment
+    start        resumed_from (a checkpoint, or null), processes, environment, origin (how it was started)
     save         file, best (the metric for which it is the best, or null), complete
     validation
     action       name, by, id, state (done, refused), reason: a request from outside, see `hookline.rundir.control`
@@ -213,6 +213,8 @@ def last_session(events: list[Event]) -> list[Event]:
 def _bounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _bounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_bounded(entry) for entry in value]
     value = hidden(value) if isinstance(value, str) else value
     return value[: LONGEST - 1] + "…" if isinstance(value, str) and len(value) > LONGEST else value
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from hookline.common.files import real_path, regular, replacing
 from hookline.errors import ConfigError, StorageError
+from hookline.rundir import capsule
 
 log = logging.getLogger("hookline")
 
@@ -57,7 +58,8 @@ class LogCopies:
                 log.warning("%s could not be copied to %s: %s", path, target, getattr(error, "strerror", "") or error)
 
     def _logs(self, folder: Path) -> list[Path]:
-        return sorted(path for path in folder.glob("*") if path.is_file() and path.name.endswith(self.suffixes))
+        files = [path for path in folder.glob("*") if path.is_file() and path.name.endswith(self.suffixes)]
+        return sorted(path for path in files if not capsule.NAMES.fullmatch(path.name))  # a replay looks for it here
 
 
 def _copy(path: Path, folder: Path) -> None:

@@ -27,7 +27,7 @@ from hookline.common.environment import shown
 from hookline.common.files import real_path, regular
 from hookline.common.monitor import monitor
 from hookline.errors import MOST_NAMES, ConfigError, HooklineError, StorageError, did_you_mean
-from hookline.rundir import columns, journal, ownership, states
+from hookline.rundir import columns, journal, loss_bits, ownership, states
 from hookline.rundir.names import CONFIG, LOG, PLAN, RECORDS
 
 if TYPE_CHECKING:
@@ -123,6 +123,14 @@ class Run:
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints in the folder, in the order of the run."""
         return read_checkpoints(self.path)
+
+    @cached_property
+    def losses(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the loss of every iteration, exactly; NaN for one without, and empty if the run has not recorded them.
+
+        They are the losses of the main process. `metrics` has means of several iterations and of all processes.
+        """
+        return np.array(loss_bits.read(self.path), "<u8").view("<f8")
 
     @cached_property
     def plan(self) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookline.checks.before_training import check_loaders
 from hookline.engine.run import Run
 from hookline.errors import ConfigError
+from hookline.lifecycle import rerun
 from hookline.lifecycle.session import session
+from hookline.plan.scopes import NOTHING
 from hookline.resume.contract import RunContract
 from hookline.run.hints import Hints
 
 if TYPE_CHECKING:
     from hookline.resume.start import Start
     from hookline.runner.stages import RunStages
+    from hookline.state.host import Verb
 
 
 class RunnerHost(Run):
@@ -37,6 +41,17 @@ class RunnerHost(Run):
 
     def train(self) -> None:
         """Train to the end, or to a stop."""
+        with self.training_session():
+            self.run_training()
+
+    @contextmanager
+    def training_session(self) -> Iterator[None]:
+        """Surround a training, whoever owns its loop: checks, folder, signals, records, the points of a run."""
+        with self._repeated("train"), self._session_of_training():
+            yield
+
+    @contextmanager
+    def _session_of_training(self) -> Iterator[None]:
         loop = self.train_loop
         if self.needs_optim and not self.optims:
             raise ConfigError("training needs an optim; add one: Runner(..., optim=Optim(optimizer))")
@@ -51,10 +66,10 @@ class RunnerHost(Run):
         check_loaders({"train": loop, **evaluations})
         with self.import_rules(), self.acceleration.threads_set(), session(self, "train", self.start, self.stages):
             self.report_finished()
-            self.run_training()
+            yield
 
     def evaluate(self, stage: Literal["val", "test"]) -> dict[str, Any]:
-        """Validate or test once, and return the metrics."""
+        """Validate or test once, and return the metrics. A hook may call this in the middle of a run."""
         loops_of_stage = self.val_loops if stage == "val" else self.test_loops
         if not loops_of_stage:
             added = (
@@ -64,13 +79,29 @@ class RunnerHost(Run):
             )
             raise ConfigError(f"this run has no {stage} loop; add one: {added}")
         check_loaders({f"{stage} {name}".strip(): loop for name, loop in loops_of_stage.items()})
-        with self.import_rules(), self.acceleration.threads_set(), session(self, stage, self.start, self.stages):
+        if self.running is not None:
+            self.share_data()  # a loop may have been added since the run began
+            return self.evaluation.run_inside(stage)
+        with (
+            self._repeated(stage),
+            self.import_rules(),
+            self.acceleration.threads_set(),
+            session(self, stage, self.start, self.stages),
+        ):
             return self.evaluation.run(stage)
+
+    def _repeated(self, verb: Verb) -> AbstractContextManager[None]:
+        """Return the context of a session in which steps are repeated; nothing outside of a replay."""
+        if rerun.active is not None:
+            return rerun.active.around(self, verb)
+        if rerun.VARIABLE in os.environ:
+            rerun.refuse(self.work_dir)
+        return NOTHING
 
     def report_finished(self) -> None:
         """Report it if there is nothing left to train. Let a run that was stopped for now continue."""
         stopped = self.requests.stopped
-        if self.train_loop.is_over(self.position):
+        if self.train_loop.is_over(self.position) and not self.position.between_epochs:
             self.terminal.say(
                 f"training is already finished: {self.epoch} epochs, {self.position.iter} iterations; "
                 + self._how_to_train_longer()

@@ -24,8 +24,14 @@ def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hoo
         value = changes.get(key, {})
         if value is not None:
             register(plan, {"type": name, **value} if isinstance(value, Mapping) else value)
+    if isinstance(custom_hooks, (str, Mapping, BaseHook)) or not isinstance(custom_hooks, Iterable):
+        raise HookError(f"hooks must be a list, also with one: [EMAHook()], not {_shown(custom_hooks)}")
     for hook in custom_hooks:
         register(plan, hook)
+
+
+def _shown(given: Any) -> str:
+    return repr(given) if isinstance(given, str) else f"a {type(given).__name__}"
 
 
 def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None, budget: Any = None) -> None:

@@ -14,7 +14,7 @@ from hookline.common.environment import written
 from hookline.common.files import write_text
 from hookline.lifecycle.stages import Stages
 from hookline.run.position import Span
-from hookline.rundir import names, origin
+from hookline.rundir import loss_bits, names, origin
 
 if TYPE_CHECKING:
     from hookline.engine.run import Run
@@ -83,15 +83,19 @@ class RunStages(Stages):
             with super().points():
                 yield
         finally:
-            if self._run.running == "train" and self._run.span is not None:
-                self._run.span.end()
+            if self._run.running == "train":
+                self._run.training.losses.end(self._run.position.iter)
+                if self._run.span is not None:
+                    self._run.span.end()
 
     def before_training(self) -> None:
         """Record the config, and run the checks that are possible before the first step."""
         run, training = self._run, self._run.training
         if run.span is not None:
             run.span.start_at(run.position)
-        training.losses_since = run.position.iter
+        training.losses.since = run.position.iter
+        if run.strategy.is_main:
+            training.losses.file = loss_bits.open_at(run.work_dir, run.position.iter)
         training.before_first_pass = partial(check_before_first_pass, run)
         training.recheck = partial(optimizers.recheck, run)
         if run.config is not None:

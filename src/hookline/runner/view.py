@@ -53,7 +53,9 @@ class View:
     strategy: Strategy = forwarded("_host.strategy", "Return what spreads the run over processes.")
     plan: Plan = forwarded("_host.plan", "Return the hooks, checked, ordered and compiled.")
     saving: Saving = forwarded("_host.saving", "Return what writes checkpoints.")
-    config: Mapping[str, Any] | None = forwarded("_host.config", "Return the config that is recorded.", settable=True)
+    config: Mapping[str, Any] | None = forwarded(
+        "_host.config", "Return the config that is recorded. `${oc.env:NAME}` stays a reference.", settable=True
+    )
     work_dir: Path = forwarded("_host.work_dir", "Return the folder of the run.", settable=True)
     experiment_name: str = forwarded("_host.experiment_name", "Return the name of the run.", settable=True)
     seed: int = forwarded("_host.seed", "Return the seed of all random generators.", settable=True)
@@ -74,6 +76,7 @@ class View:
         "_host.optims.current_updates", "Return the finished steps of the optim that is stepping now."
     )
     has_training: bool = forwarded("_host.has_training", "Return whether there is a training loop.")
+    may_validate: bool = forwarded("_host.may_validate", "Return whether there may be validations.")
     max_epochs: int | None = forwarded("_host.max_epochs", "Return the total number of epochs; None by iterations.")
     max_iters: int | None = forwarded("_host.max_iters", "Return how many iterations there will be, if that is known.")
     max_passes: int | None = forwarded(

@@ -77,6 +77,8 @@ class Contents:
     def __init__(self, parts: dict[str, Part]) -> None:
         #: Everything besides `meta`, by name, in the order in which it is loaded.
         self.parts = parts
+        #: False if another engine owns the loop, so that no run can resume from the checkpoints.
+        self.is_resumable = True
 
     def facts(self) -> dict[str, Any]:
         """Return the `meta` of a checkpoint: facts for readers. A resume needs none of them."""

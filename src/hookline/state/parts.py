@@ -28,7 +28,7 @@ from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
 from hookline.data.batches import is_malformed
 from hookline.errors import ConfigError
-from hookline.optim import retiming
+from hookline.optim import groups, retiming
 from hookline.optim.hyperparameters import out_of_limits
 from hookline.run.position import Position
 from hookline.run.requests import Requests
@@ -212,8 +212,7 @@ class SchedulersPart(RunnerPart):
         for name, optim in self._runner.optims.items():
             saved = self._runner.optims.share_of(name, state)
             for scheduled, own in zip(optim.schedulers, saved, strict=True):
-                scheduled.scheduler.load_state_dict(own)
-                retiming.restore(scheduled.scheduler)
+                groups.load(scheduled.scheduler, own)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect values of the kinds that the schedulers of this run have, and their counters."""

@@ -179,12 +179,16 @@ class Saving:
                 continue
             parts = self._options(requests)
             more = {name: fact for each in requests for name, fact in each.meta.items()}
-            checkpoint, complete = snapshot.with_meta(taken[parts], more), all(parts[:2])
+            checkpoint, complete = snapshot.with_meta(taken[parts], more), self._is_complete(parts)
             self._check_weights(checkpoint, weights, step)
             try:
                 written.append(self._write(checkpoint, path, seal.Note(step, validations, complete), requests))
             except StorageError as error:
                 self._tolerate(error, requests)
+
+    def _is_complete(self, parts: tuple[Any, ...]) -> bool:
+        """Return whether a run can resume from a file with these parts."""
+        return self._host.contents.is_resumable and all(parts[:2])
 
     def _write_now(self, write: Callable[..., None], began: float) -> None:
         """Write files while training waits. It does not wait for the verification of large ones."""
@@ -362,7 +366,8 @@ class Saving:
         self._warned_not_kept = False
         self._kept = None  # the new copy reuses the memory of the old one
         copied = self._kept_copies.take(taken)
-        self._kept = (copied, seal.Note(host.position.iter, host.position.validations, complete=True), path)
+        complete = host.contents.is_resumable
+        self._kept = (copied, seal.Note(host.position.iter, host.position.validations, complete), path)
 
     def write_kept(self) -> Path | None:
         """Write the copy in memory, and return its path. Return None if there is no copy, or if it is already saved."""

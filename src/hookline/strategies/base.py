@@ -160,6 +160,9 @@ class Strategy:
         """Call a function only in the main process, and return its result (or raise its error) in all processes."""
         return function()
 
+    def meet(self, what: str) -> None:
+        """Wait until this has happened in all processes. Raise an error if some of them do not do it."""
+
     def barrier(self) -> None:
         """Wait for all processes."""
 

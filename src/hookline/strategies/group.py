@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 #: Seconds until the reason for a lost connection is expected in the store.
 PATIENCE = 5.0
+#: Seconds in which all processes have to leave a loop.
+MEETING = 30.0
 #: Seconds that processes wait for the main one while it writes files.
 FILES_TIMEOUT = 24 * 3600.0
 #: Why the connections of this process were cut; empty if they were not.
@@ -93,8 +95,23 @@ class Group:
         self.rank, self.world_size = from_environment()
         self._joined = self._is_cut = False
         self._store: Any = None
+        self._meetings = 0
         self._connections: set[int] = set()
         self._watch: Watch | None = None
+
+    def meet(self, what: str) -> None:
+        """Wait in the store until this has happened in all processes. Name those where it has not."""
+        self._meetings += 1
+        keys = [f"meeting/{self._meetings}/{rank}" for rank in range(self.world_size)]
+        self._store.set(keys[self.rank], "")
+        end = time.monotonic() + MEETING
+        while missing := [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]:
+            if time.monotonic() > end:
+                raise DistributedError(
+                    f"{what} in rank {self.rank}, but not in rank {', '.join(missing)}; let all processes do it after "
+                    "the same step, or call run.stop(reason) in one of them"
+                )
+            time.sleep(0.02)
 
     def join(self, device: torch.device) -> None:
         """Join the group, unless this has already happened, here or in the user's own code."""

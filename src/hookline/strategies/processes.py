@@ -201,6 +201,10 @@ class Processes(Strategy):
         """Return a context in which an exchange with other processes is an error, for a hook of the main process."""
         return without_collectives(who)
 
+    def meet(self, what: str) -> None:
+        """Wait until this has happened in all processes, without an exchange: the others may be in another one."""
+        self.group.meet(what)
+
     def barrier(self) -> None:
         """Wait for all processes."""
         self.any(False)

@@ -135,7 +135,7 @@ def environment(settings: Settings, job: Job) -> dict[str, str]:
         "rule": settings.monitor.rule,
         "pruner": settings.pruner,
     }
-    variables = {TRIAL: json.dumps(joined), launched.LAUNCHER: str(os.getpid())}
+    variables = {TRIAL: json.dumps(joined), launched.LAUNCHER: str(os.getpid()), launched.GRACE: str(settings.grace)}
     if settings.jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
         variables["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // settings.jobs, 1))
     return {**os.environ, **variables}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,9 @@ def test_the_trainer_is_the_engine_and_held_weakly(tmp_path: Path) -> None:
     engine = engine_in(tmp_path, custom_hooks=[hook])
     engine.train()
     assert hook.trainer.runner.iter == 4
-    assert hook.trainer is engine
+    assert (type(hook.trainer), hook.trainer) == (weakref.ProxyType, weakref.proxy(engine))
+    hook.trainer = hook.trainer  # a proxy leads to its engine
+    assert hook.trainer == weakref.proxy(engine)
     del engine
     gc.collect()
     with pytest.raises(ReferenceError, match=r"^Recorder has no self.trainer: its engine was deleted$"):
@@ -202,7 +205,7 @@ def test_an_engine_is_gone_with_its_last_reference() -> None:
 def test_a_hook_in_two_engines_belongs_to_the_second(tmp_path: Path) -> None:
     hook = Recorder()
     engines = [engine_in(tmp_path, custom_hooks=[hook]) for _ in range(2)]
-    assert hook.trainer is engines[1]
+    assert hook.trainer == weakref.proxy(engines[1])
 
 
 def test_register_hooks_passes_none_over_and_refuses_what_is_no_hook(tmp_path: Path) -> None:

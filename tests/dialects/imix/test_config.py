@@ -51,24 +51,31 @@ def test_a_python_file_is_run_only_where_that_is_allowed(tmp_path: Path) -> None
     }
 
 
-def test_two_bases_that_disagree_are_refused_unless_the_file_decides(tmp_path: Path) -> None:
+def test_the_first_of_two_python_bases_counts_and_two_yaml_bases_must_agree(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     helper = "import numpy\ndef helper(): ...\n_own, sizes = object(), numpy.ones(3)\n"
     (tmp_path / "one.py").write_text(f"{helper}seed = 13\nfp16 = dict(a=1, x=1)\nlog_config = dict(period=5)\n")
     (tmp_path / "two.py").write_text(f"{helper}seed = 14\nfp16 = dict(b=2, x=2)\nlog_config = dict(period=5)\n")
     run = tmp_path / "run.py"
     bases = "_base_ = ['one.py', 'two.py']\n"
-    for own, key in ("", "seed"), ("seed = 1\n", "fp16.x"), ("seed = 1\nfp16 = dict(c=3)\n", "fp16.x"):
+    warned = (
+        f"{run}: its base files one.py and two.py have different values for '%s'; the first one counts, as in iMIX. To "
+        "choose another one, set '%s' in run.py"
+    )
+    first = {"a": 1, "x": 1}
+    for own, seed, fp16, keys in (
+        ("", 13, first, ["seed", "fp16"]),
+        ("seed = 1\n", 1, first, ["fp16"]),
+        ("seed = 1\nfp16 = dict(c=3)\n", 1, {**first, "c": 3}, ["fp16"]),
+        ("seed = 1\nfp16 = dict(_delete_=True, c=3)\n", 1, {"c": 3}, []),
+        ("seed, fp16 = 1, None\n", 1, None, []),
+    ):
         run.write_text(bases + own)
-        with pytest.raises(ConfigError) as caught:
-            Config.fromfile(run, allow_python_config=True)
-        assert str(caught.value) == (
-            f"{run}: its base files one.py and two.py disagree about '{key}'; remove it from one of them, or set it in "
-            "run.py"
-        )
-    for own, expected in ("dict(_delete_=True, c=3)", {"c": 3}), ("dict(x=3)", {"a": 1, "x": 3, "b": 2}):
-        run.write_text(f"{bases}seed = 1\nfp16 = {own}\n")
+        caplog.clear()
         found = Config.fromfile(run, allow_python_config=True)
-        assert (found.seed, found.fp16, found.log_config) == (1, expected, {"period": 5})
+        assert (found.seed, found.fp16, found.log_config) == (seed, fp16, {"period": 5})
+        assert [record.getMessage() for record in caplog.records] == [warned % (key, key) for key in keys]
     for name, seed in ("one", 13), ("two", 14):
         (tmp_path / f"{name}.yaml").write_text(f"seed: {seed}\n")
     yaml = tmp_path / "run.yaml"

@@ -156,12 +156,16 @@ def test_keys_of_the_users_own_stay_and_so_does_one_like_a_key_that_is_there(tmp
 
 
 def test_missing_parts_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"^the config has no 'model': pass one, imixEngine\(cfg, model="):
+    text = (
+        "imixEngine needs a model and data_loader: iMIX's own models and data sets are not included. Build yours, and "
+        "pass them: imixEngine(cfg, model=..., data_loader=...)"
+    )
+    with pytest.raises(ConfigError) as refused:
         imixEngine({"total_epochs": 1}, data_loader=toy_data(1))
-    with pytest.raises(
-        ConfigError, match=r"^the config needs train_data=dict\(.*, or pass the batches: imixEngine\(cfg, data_loader="
-    ):
+    assert str(refused.value) == text
+    with pytest.raises(ConfigError) as refused:
         imixEngine({"total_epochs": 1}, model=toy_model())
+    assert str(refused.value) == text
     with pytest.raises(ConfigError, match=r"^imixEngine needs an optimizer: pass imixEngine\(\.\.\., optimizer="):
         imixEngine({"total_epochs": 1}, model=toy_model(), data_loader=toy_data(1))
     with pytest.raises(ConfigError, match=r"^imixEngine needs a config: "):

@@ -231,6 +231,7 @@ def test_a_fresh_run_in_the_same_folder_has_separate_records(tmp_path: Path) -> 
         "events.jsonl",
         "hooks.json",
         "last_checkpoint",
+        "loss_bits.bin",
         "metrics.json",
         "plan.txt",
         "report.html",

@@ -146,8 +146,7 @@ class Scripted(BaseMetric):
         self.results.append(len(data_samples))
 
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
-        # The dry run before training has only one batch.
-        return {self.name: self.values[0] if len(results) < 2 else self.values.pop(0), "other": 0.0}
+        return {self.name: self.values.pop(0), "other": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -436,3 +435,25 @@ def test_hooks_for_buffers_and_caches_do_not_change_training_in_one_process(tmp_
     _, plain = trained("without")
     assert {"SyncBuffersHook", "EmptyCacheHook"} < set(names)
     assert all(torch.equal(mine[name], plain[name]) for name in plain)
+
+
+@pytest.mark.parametrize(
+    ("flags", "calls"),
+    [
+        ({"before_epoch": True, "after_epoch": False}, ["before"] * 3),
+        ({}, ["after"] * 3),
+        ({"after_epoch": False, "after_iter": True}, ["iter"] * (2 * 4 + 2)),
+    ],
+)
+def test_the_cache_of_the_gpu_is_emptied_at_every_documented_place_even_on_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: dict[str, bool], calls: list[str]
+) -> None:
+    emptied: list[str] = []
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: emptied.append(calls[0]))
+    runner = runner_of(
+        tmp_path,
+        custom_hooks=[{"type": "EmptyCacheHook", **flags}],
+        train_cfg={"by_epoch": True, "max_epochs": 2, "val_interval": 2},
+    )
+    runner.train()
+    assert emptied == calls

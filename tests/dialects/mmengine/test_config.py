@@ -270,7 +270,8 @@ def test_bases_can_be_imported(folder: Path) -> None:
         (
             "a.py",
             "_base_ = find()\n",
-            r"a.py:1: _base_ must be a literal path or a list of literal paths, not an expression$",
+            r"a.py:1: _base_ must be a path or a list of paths. It is read before the rest of the file, so it cannot "
+            r"use its names: name 'find' is not defined$",
         ),
         ("a.txt", "", r"a.txt: the name of a config must end with one of .py, .json, .yaml, .yml$"),
         ("a.yaml", "_base_: a.yaml\n", r"a.yaml is a base of itself: .*a.yaml -> .*a.yaml$"),
@@ -480,3 +481,22 @@ def test_a_config_describes_a_run(tmp_path: Path) -> None:
     runner.train()
     assert runner.optim_wrapper.get_lr() == {"lr": [0.25]}
     assert config.to_dict() == kept
+
+
+def test_functions_are_settings_where_the_original_keeps_them(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("def f(): ...\nvalue = 1\n")
+    (tmp_path / "imports.py").write_text("import torch\ndef f(): ...\nvalue = torch.e\n")
+    (tmp_path / "newer.py").write_text(
+        "from mmengine.config import read_base\nwith read_base():\n    from .plain import *\ndef g(): ...\n"
+    )
+    (tmp_path / "based.py").write_text("import torch\n_base_ = ['./pl' + 'ain.py']\ndef g(): ...\n")
+    names = {
+        name: sorted(Config.fromfile(tmp_path / f"{name}.py", allow_python_config=True))
+        for name in ("plain", "imports", "newer", "based")
+    }
+    assert names == {
+        "plain": ["value"],
+        "imports": ["f", "value"],
+        "newer": ["f", "g", "value"],
+        "based": ["value"],
+    }

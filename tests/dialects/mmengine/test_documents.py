@@ -241,3 +241,18 @@ def test_the_priorities_of_its_table() -> None:
     }
     assert {name: HOOKS.get(name).priority for name in table} == table
     assert CheckpointHook.runs_after == ("ParamSchedulerHook",)
+
+
+def test_a_sampler_shuffles_every_epoch_in_another_order(tmp_path: Path) -> None:
+    orders: list[list[float]] = [[], []]
+
+    class Reads(Hook):
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            orders[runner.epoch] += data_batch[0][:, 0].tolist()
+
+    samples = [(torch.full((4,), float(number)), torch.tensor(number % 2)) for number in range(8)]
+    sampler, collate = {"type": "DefaultSampler", "shuffle": True}, {"type": "default_collate"}
+    loader = {"dataset": samples, "batch_size": 2, "sampler": sampler, "collate_fn": collate}
+    run(tmp_path, train_dataloader=loader, custom_hooks=[Reads()])
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1]) == [float(number) for number in range(8)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 from hookline.dialects.mmengine.evaluator import BaseMetric, DumpResults, Evaluator, get_metric_value
-from hookline.dialects.mmengine.evaluator.evaluator import EvaluatorMetrics
 from hookline.errors import ConfigError
 from tests.dialects.mmengine.parts import ToyAccuracy, runner_of
 
@@ -145,36 +143,3 @@ def test_a_metric_by_its_name_with_or_without_its_prefix() -> None:
         get_metric_value("f1", metrics)
     with pytest.raises(ValueError, match="^unknown metric 'los'; did you mean 'loss'"):
         get_metric_value("los", metrics)
-
-
-class Numbers(Evaluator):
-    """An evaluator with memory of its own."""
-
-    def __init__(self, metrics: Any) -> None:
-        super().__init__(metrics)
-        self.seen: list[int] = []
-
-    def process(self, data_samples: Any, data_batch: Any = None) -> None:
-        self.seen.append(len(data_samples))
-        super().process(data_samples, data_batch)
-
-
-def test_a_trial_changes_nothing_in_an_evaluator_with_memory() -> None:
-    evaluator = Numbers(Sizes())
-    copies, left_out = EvaluatorMetrics(evaluator).copies()
-    copies.update(samples(1, 2), None, 2)
-    assert (copies.compute(), left_out) == ({"sizes/sum": 3, "sizes/number": 2}, [])
-    assert (evaluator.seen, evaluator.metrics[0].results) == ([], [])
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_trial_leaves_out_what_cannot_be_copied(whole: bool) -> None:
-    evaluator = Numbers([Sizes()])
-    without_a_copy: Any = evaluator if whole else evaluator.metrics[0]
-    without_a_copy.lock = threading.Lock()
-    copies, left_out = EvaluatorMetrics(evaluator).copies()
-    copies.reset(torch.device("cpu"))
-    copies.update(samples(1, 2), None, 2)
-    name = "Numbers" if whole else "Sizes"
-    assert (copies.compute(), left_out) == ({}, [f"'{name}' (TypeError: cannot pickle '_thread.lock' object)"])
-    assert evaluator.seen == []

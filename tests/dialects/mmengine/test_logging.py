@@ -248,6 +248,11 @@ def test_lines_by_iterations_and_with_all_of_a_name(tmp_path: Path) -> None:
         processor.get_log_after_epoch(runner, 2, "train")
 
 
+def test_a_rule_for_no_name_is_ignored_with_all_its_options() -> None:
+    ignored = {"data_src": "", "method": "mean", "window_size": "global"}  # configs of OpenMMLab's projects have it
+    assert LogProcessor(custom_cfg=[ignored]).rules() == LogProcessor().rules()
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -442,3 +442,15 @@ def test_frozen_parameters_are_refused_before_training(tmp_path: Path) -> None:
     runner = runner_of(tmp_path, without=VAL, model=ToyNet().requires_grad_(False))
     with pytest.raises(ConfigError, match=r"^the optimizer \(SGD\) updates only parameters that are frozen "):
         runner.train()
+
+
+def test_an_optimizer_may_name_its_parameters_in_its_own_way() -> None:
+    @OPTIMIZERS.register_module(force=True)
+    class Renamed(torch.optim.SGD):
+        def __init__(self, model_params: Any, lr: float) -> None:
+            super().__init__(model_params, lr=lr)
+
+    model = nn.Linear(2, 1)
+    made = build_optim_wrapper(model, {"optimizer": {"type": "Renamed", "lr": 0.5}})
+    assert [group["lr"] for group in made.param_groups] == [0.5]
+    assert made.param_groups[0]["params"] == list(model.parameters())

@@ -160,3 +160,12 @@ def test_the_registries_match_the_original() -> None:
     found = {name for name, value in vars(registry).items() if isinstance(value, Registry)}
     assert len(found) == 23
     assert found <= set(vars(registry)["__all__"])
+
+
+def test_an_empty_registry_of_a_scope_is_the_one_to_switch_to() -> None:
+    parent = Registry("thing", scope="mmengine")
+    child = Registry("thing", scope="empty", parent=parent)
+    with parent.switch_scope_and_registry("empty") as found:
+        assert found is child
+    with parent.switch_scope_and_registry(None) as found:
+        assert found is parent

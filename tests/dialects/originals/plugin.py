@@ -45,7 +45,14 @@ class HelperFinder(MetaPathFinder):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Redirect the imports before anything is collected."""
+    """Redirect the imports before anything is collected, and in processes that a suite spawns."""
+    redirect()
+    # A spawned process first runs the module that this spec names; see hookline.dialects.script.
+    sys.modules["__main__"].__spec__ = ModuleSpec("tests.dialects.originals.plugin", None)
+
+
+def redirect() -> None:
+    """Redirect the imports of this process."""
     alias(os.environ[SYSTEM])
     sys.meta_path.insert(0, HelperFinder())
     ignore_texts()
@@ -89,3 +96,7 @@ def _write(test: str, outcome: str, text: str) -> None:
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run each test in an empty folder: some write into the working directory."""
     monkeypatch.chdir(tmp_path)
+
+
+if __name__ == "__mp_main__":
+    redirect()

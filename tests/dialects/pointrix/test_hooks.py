@@ -211,6 +211,7 @@ def test_a_type_error_names_the_hook_and_keeps_its_traceback(tmp_path: Path) -> 
     with pytest.raises(TypeError, match="unsupported operand") as caught:
         trainer.train_loop()
     assert traceback.extract_tb(caught.value.__traceback__)[-1].line == "one + other"
+    assert str(caught.value) == f"unsupported operand type(s) for +: 'int' and 'str' in {trainer.hooks[0]}"
     (note,) = caught.value.__notes__
     assert note.startswith("in hook Adds, at after_train_iter, global_step=1 (tests")
 

@@ -15,14 +15,11 @@ from hookline.dialects.pointrix.dataset import DATA_SET_REGISTRY
 from hookline.dialects.pointrix.engine.base_trainer import looks_like_device
 from hookline.dialects.pointrix.hook import CheckPointHook, Hook, LogHook
 from hookline.dialects.pointrix.logger.writer import logproject
-from hookline.dialects.pointrix.model.base_model import MODEL_REGISTRY, BaseModel
-from hookline.dialects.pointrix.model.loss import l1_loss, l2_loss, psnr, ssim
+from hookline.dialects.pointrix.model import MODEL_REGISTRY
 from hookline.dialects.pointrix.renderer import RENDERER_REGISTRY
-from hookline.dialects.pointrix.utils.pose import quat_to_rotmat
-from hookline.dialects.pointrix.utils.sweep import convert2wandb
-from hookline.dialects.pointrix.utils.visualize import visualize_depth, visualize_rgb
+from hookline.dialects.pointrix.utils.visualize import visualize_depth
 from hookline.errors import ConfigError, HookError, StorageError
-from tests.dialects.pointrix.scene import Scene, SceneTrainer, Views, config
+from tests.dialects.pointrix.scene import Scene, SceneTrainer, config
 
 LAUNCH = """
 import os
@@ -30,7 +27,7 @@ import sys
 
 from pointrix.engine.default_trainer import DefaultTrainer
 from pointrix.logger.writer import Logger, logproject
-from pointrix.model.base_model import MODEL_REGISTRY
+from pointrix.model import MODEL_REGISTRY
 from pointrix.utils.config import load_config
 from tests.dialects.pointrix import test_launch, test_parts
 
@@ -198,38 +195,10 @@ def test_newer_models_get_the_step_and_the_mode(tmp_path: Path) -> None:
     assert seen == [(True, 1), 1, (False, None), (False, None)]
 
 
-def test_the_base_model_has_losses_and_metrics_of_images() -> None:
-    model = BaseModel({"lambda_ssim": 0.5}, Views(), device="cpu")
-    image = torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))
-    rgb = (image * 0.9)[None]
-    losses = model.get_loss_dict({"rgb": rgb}, [{"image": image}], step=1)
-    expected = 0.5 * l1_loss(rgb, image[None]) + 0.5 * (1 - ssim(rgb, image[None]))
-    assert losses["loss"] == expected
-    metrics = model.get_metric_dict({"rgb": rgb, "depth": rgb[0, 0]}, [{"image": image}])
-    assert sorted(metrics) == ["L1_loss", "depth", "gt_images", "images", "psnr", "ssims"]
-    assert metrics["psnr"] == pytest.approx(-10 * torch.log10(l2_loss(rgb, image[None])).item())
-    assert model.get_optimizer_dict(losses, {"radii": 1}, True) == {
-        "loss": losses["loss"],
-        "radii": 1,
-        "white_bg": True,
-    }
-    assert ssim(rgb, rgb).item() == pytest.approx(1.0)
-    assert psnr(rgb, rgb + 0.1).item() == pytest.approx(20.0, abs=1e-3)
-    with pytest.raises(ConfigError, match=r"one shape, not \(1, 3, 16, 16\) and \(3, 16, 16\)"):
-        l1_loss(rgb, image)
-
-
-def test_rotations_pictures_and_sweeps() -> None:
-    quarter_turn = torch.tensor([[2.0, 0.0, 0.0, 2.0]])
-    turned = quat_to_rotmat(quarter_turn) @ torch.tensor([1.0, 0.0, 0.0])
-    assert turned.round(decimals=5).tolist() == [[0.0, 1.0, 0.0]]
+def test_pictures_of_depths() -> None:
     shown = visualize_depth(torch.tensor([[1.0, 2.0, 3.0]]))
     assert shown.tolist() == [[[127, 0, 0], [127, 255, 127], [0, 0, 127]]]
     assert visualize_depth(torch.zeros(2, 2), tensorboard=True).shape == (3, 2, 2)
-    assert visualize_rgb(torch.ones(3, 1, 1)).tolist() == [[[255, 255, 255]]]
-    given = {"method": "grid", "parameters": {"optimizer": {"lr": {"values": [1, 2]}}, "unknown": {"values": [3]}}}
-    flat, paths = convert2wandb(given, {"optimizer": {"lr": 0.1, "eps": 1.0}, "max_steps": 3})
-    assert (flat["parameters"], paths) == ({"optimizer_lr": {"values": [1, 2]}}, [["optimizer", "lr"]])
 
 
 def test_logproject_leaves_out_links_hidden_folders_and_its_own_folder(tmp_path: Path) -> None:

@@ -193,7 +193,9 @@ def test_a_custom_writer_is_registered_and_named_in_the_config(
     assert isinstance(trainer.writer, Keeps)
     assert trainer.logger is trainer.writer
     trainer.train_loop()
-    names = dict.fromkeys(name for name, _, _ in trainer.writer.calls)
+    (name, written, step), *calls = trainer.writer.calls
+    assert (name, written["max_steps"], step) == ("config", 5, 0)
+    names = dict.fromkeys(name for name, _, _ in calls)
     assert list(names) == [
         *("num_pt", "pos_lr", "loss", "L1_loss"),
         *("test_view_front.png/render", "test_view_front.png/ground_truth", "test/loss_viewpoint - psnr"),

@@ -1,6 +1,6 @@
 """A stand-in for torchvision, which does not import with every version of torch: only what the projects import."""
 
-from torchvision import ops, transforms
+from torchvision import models, ops, transforms, utils
 
 __version__ = "0.0"
-__all__ = ["ops", "transforms"]
+__all__ = ["models", "ops", "transforms", "utils"]

@@ -9,6 +9,7 @@ from hookline.common.forwarding import forwarded
 from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.organizer import Organizer
 from hookline.dialects.imix.engine.settings import choose_prefix
+from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,11 +28,11 @@ class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
 
     Args:
         cfg: The config.
-        model: Any module. The default is built from `cfg.model`.
-        data_loader: Yields the batches. The default is built from `cfg.train_data`.
+        model: Any module.
+        data_loader: Yields the batches.
         optimizer: A torch optimizer, or a dict in the form of `cfg.optimizer`. The default is `cfg.optimizer`.
-        loss_fn: Computes the losses: `loss_fn(output)`, `loss_fn(output, target)` or `loss_fn(model, batch)`. The
-            default is built from `cfg.loss`. Without either, the model returns the losses.
+        loss_fn: Computes the losses: `loss_fn(output)`, `loss_fn(output, target)` or `loss_fn(model, batch)`. Without
+            it, the model returns the losses.
         batch_processor: A function that takes the batch and returns the losses. It replaces the model call and
             `loss_fn`.
     """
@@ -45,11 +46,14 @@ class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
         loss_fn: Callable[..., Any] | None = None,
         batch_processor: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.organizer = parts = Organizer(cfg, model, data_loader, optimizer, loss_fn)
+        if model is None or data_loader is None:
+            raise ConfigError(
+                "imixEngine needs a model and data_loader: iMIX's own models and data sets are not included. Build "
+                "yours, and pass them: imixEngine(cfg, model=..., data_loader=...)"
+            )
+        self.organizer = parts = Organizer(cfg, model, data_loader, optimizer)
         settings = parts.settings
-        super().__init__(
-            parts.model, parts.train_data_loader, parts.optimizer, parts.losses_fn, batch_processor, settings.work_dir
-        )
+        super().__init__(model, data_loader, parts.optimizer, loss_fn, batch_processor, settings.work_dir)
         self.cfg = settings.cfg
         self.by_epoch, self.max_epoch = settings.by_epoch, settings.total_epochs
         self._limit = settings.limit
@@ -62,7 +66,7 @@ class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
         self.experiment_name, self.quiet = settings.experiment_name, settings.quiet
         self.recorded_config = settings.recorded
         self.max_iter = parts.max_iter
-        self._prefix = choose_prefix(settings, parts.model)
+        self._prefix = choose_prefix(settings, model)
         for hook, level in parts.leveled:
             self._register(hook, level)
 

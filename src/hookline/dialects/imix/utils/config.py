@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from hookline.dialects.errors import SettingAttributeError
 from hookline.dialects.plain import plain_data
 from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError, did_you_mean
+
+log = logging.getLogger("hookline")
 
 
 class Config(dict[str, Any]):
@@ -42,7 +45,7 @@ class Config(dict[str, Any]):
     def fromfile(cls, path: str | os.PathLike[str], allow_python_config: bool | None = None) -> Config:
         """Read a config from a file and its `_base_` files: YAML, or Python, which is executed and so must be allowed.
 
-        Two base files with different values for a key are refused, unless the file itself sets that key.
+        If two Python bases have different values for a key, the first one counts, with a warning.
         """
         file = Path(path)
         if file.suffix in (".yaml", ".yml"):
@@ -94,33 +97,26 @@ def _read_python(file: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _merge_bases(bases: Iterable[tuple[str, dict[str, Any]]], own: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Merge several base files into one. Refuse keys for which they have different values."""
-    under: dict[str, Any] = {}
-    seen: list[tuple[str, dict[str, Any]]] = []
+    """Join several base files, as iMIX does: the first one that has a key at the top decides its whole value."""
+    joined: dict[str, Any] = {}
+    origin: dict[str, str] = {}
     for path, found in bases:
-        for earlier, others in seen:
-            if key := _find_conflict(others, found, own):
-                raise ConfigError(
-                    f"{file}: its base files {earlier} and {path} disagree about '{key}'; remove it from one of them, "
-                    f"or set it in {file.name}"
+        for key, value in found.items():
+            if origin.setdefault(key, path) == path:
+                joined[key] = value
+            elif not _decides(own, key) and plain_data(joined[key]) != plain_data(value):
+                log.warning(
+                    "%s: its base files %s and %s have different values for '%s'; the first one counts, as in iMIX. "
+                    "To choose another one, set '%s' in %s",
+                    *(file, origin[key], path, key, key, file.name),
                 )
-        seen.append((path, found))
-        under = _merge(under, found)
-    return under
+    return joined
 
 
-def _find_conflict(one: Mapping[str, Any], other: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """Return the first key, with dots, whose values differ in two dicts and which `own` does not set; or empty."""
-    for key in (key for key in one if key in other and not str(key).startswith("_")):
-        mine, others, decided = one[key], other[key], own.get(key, {})
-        if not isinstance(decided, Mapping) or decided.get("_delete_", False):
-            continue
-        if isinstance(mine, Mapping) and isinstance(others, Mapping):
-            if inner := _find_conflict(mine, others, decided):
-                return f"{key}.{inner}"
-        elif plain_data(mine) != plain_data(others) and key not in own:
-            return str(key)
-    return ""
+def _decides(own: Mapping[str, Any], key: str) -> bool:
+    """Return whether a file replaces the value that its bases have for a key, or whether the key is private."""
+    value = own.get(key)
+    return key.startswith("_") or (key in own and (not isinstance(value, Mapping) or value.get("_delete_", False)))
 
 
 def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

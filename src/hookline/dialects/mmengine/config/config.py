@@ -10,18 +10,21 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
 from hookline.common.forwarding import forwarded
+from hookline.dialects.mmengine.config.config_dict import DELETE_KEY as DELETE_KEY
 from hookline.dialects.mmengine.config.config_dict import ConfigDict
 from hookline.dialects.mmengine.config.dict_action import DictAction
 from hookline.dialects.mmengine.config.merging import merge, unfold
 from hookline.dialects.mmengine.config.pretty import pretty
 from hookline.dialects.mmengine.config.python_file import read_base
-from hookline.dialects.mmengine.config.reading import RESERVED, Reader
+from hookline.dialects.mmengine.config.reading import RESERVED_KEYS, Reader
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
+from hookline.dialects.mmengine.not_included import not_included, stands_for
 from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError
 
 __all__ = ["Config", "ConfigDict", "DictAction", "read_base"]
 
+BASE_KEY, DEPRECATION_KEY = "_base_", "_deprecation_"
 OWN = ("_cfg_dict", "_filename", "_text", "_env_variables", "_imported")
 
 
@@ -212,7 +215,7 @@ class Config(MutableMapping[str, Any]):
 
 def _refuse_reserved(names: Iterable[str]) -> None:
     for name in names:
-        if name in RESERVED:
+        if name in RESERVED_KEYS:
             raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it names an attribute of Config")
 
 
@@ -227,3 +230,7 @@ def _import(given: Any, file: Path, allowed: bool) -> None:
             f"say so: {how_to_allow()}"
         )
     import_modules_from_strings(given["imports"], bool(given.get("allow_failed_imports", False)))
+
+
+stands_for(__name__, "config.lazy")
+not_included(globals(), "LazyAttr", "LazyObject", "add_args")

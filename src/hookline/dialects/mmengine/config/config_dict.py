@@ -10,7 +10,7 @@ from hookline.dialects.mmengine.errors import ConfigAttributeError, ConfigKeyErr
 from hookline.errors import did_you_mean
 
 #: The key that makes a dict replace the one that it would be merged into.
-DELETE = "_delete_"
+DELETE_KEY = "_delete_"
 
 
 class ConfigDict(dict[Any, Any]):
@@ -122,8 +122,8 @@ class ConfigDict(dict[Any, Any]):
 def _merged(over: Any, under: Any) -> Any:
     if not isinstance(over, Mapping):
         return over
-    kept = {} if over.get(DELETE, False) or not isinstance(under, Mapping) else under
-    return {**kept, **{name: _merged(value, kept.get(name)) for name, value in over.items() if name != DELETE}}
+    kept = {} if over.get(DELETE_KEY, False) or not isinstance(under, Mapping) else under
+    return {**kept, **{name: _merged(value, kept.get(name)) for name, value in over.items() if name != DELETE_KEY}}
 
 
 def to_config_dicts(value: Any) -> Any:

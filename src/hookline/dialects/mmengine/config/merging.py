@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from hookline.dialects.mmengine.config.config_dict import DELETE, ConfigDict, to_config_dicts
+from hookline.dialects.mmengine.config.config_dict import DELETE_KEY, ConfigDict, to_config_dicts
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 
 
@@ -18,7 +18,7 @@ def merge(over: Mapping[Any, Any], under: Any, allow_list_keys: bool = False, pa
     """
     result: Any = copy.copy(under)
     for name, value in over.items():
-        if name == DELETE and path:
+        if name == DELETE_KEY and path:
             continue
         here = f"{path}.{name}" if path else str(name)
         place: Any = name
@@ -27,7 +27,7 @@ def merge(over: Mapping[Any, Any], under: Any, allow_list_keys: bool = False, pa
         elif not isinstance(result, dict):
             raise ConfigTypeError(f"{path} is a {type(result).__name__}, so '{name}' cannot be set in it")
         exists = isinstance(result, list) or place in result
-        if isinstance(value, Mapping) and exists and not value.get(DELETE, False):
+        if isinstance(value, Mapping) and exists and not value.get(DELETE_KEY, False):
             allowed = (dict, list) if allow_list_keys else dict
             if not isinstance(result[place], allowed):
                 raise ConfigTypeError(
@@ -36,7 +36,7 @@ def merge(over: Mapping[Any, Any], under: Any, allow_list_keys: bool = False, pa
                 )
             result[place] = merge(value, result[place], allow_list_keys, here)
         elif isinstance(value, Mapping) and exists:
-            result[place] = ConfigDict({key: each for key, each in value.items() if key != DELETE})
+            result[place] = ConfigDict({key: each for key, each in value.items() if key != DELETE_KEY})
         else:
             result[place] = to_config_dicts(value)  # a marker stays if there is nothing to replace, as in MMEngine
     return result

@@ -33,22 +33,28 @@ def read_base() -> Iterator[None]:
 
 
 def find_bases(text: str, file: Path) -> list[str]:
-    """Return the files that a Python config names as `_base_`, without running it."""
+    """Return the files that a Python config names as `_base_`: a path, a list of paths, or an expression for one."""
     for statement in _parse(text, file).body:
         if _names_bases(statement):
+            value = statement.value  # type: ignore[attr-defined]  # it is an assignment
             try:
-                given = ast.literal_eval(statement.value)  # type: ignore[attr-defined]  # it is an assignment
-            except ValueError:
-                line = statement.lineno
+                given = eval(compile(ast.Expression(value), str(file), "eval"), {})
+            except NameError as error:
                 raise ConfigError(
-                    f"{file}:{line}: _base_ must be a literal path or a list of literal paths, not an expression"
+                    f"{file}:{statement.lineno}: _base_ must be a path or a list of paths. It is read before the rest "
+                    f"of the file, so it cannot use its names: {error}"
                 ) from None
             return [given] if isinstance(given, str) else list(given)
     return []
 
 
-def run(text: str, file: Path, base: ConfigDict, load: Load) -> tuple[ConfigDict, dict[str, Any]]:
-    """Run a Python config. Return the names it assigns, except modules and functions, and the names it imports.
+def run(
+    text: str, file: Path, base: ConfigDict, load: Load, imported_as_base: bool = False
+) -> tuple[ConfigDict, dict[str, Any]]:
+    """Run a Python config. Return the names it assigns, except modules, and the names it imports.
+
+    Its functions are settings as well if it is in the newer style: if it has no `_base_`, and imports something or is
+    imported as a base.
 
     What the config changes in `_base_` is changed in `base`, into which the caller merges the result. In the newer
     style, an import that fails is put off until the name is used, and the names that a base imports are known, too.
@@ -84,11 +90,15 @@ def run(text: str, file: Path, base: ConfigDict, load: Load) -> tuple[ConfigDict
                 "with `_base_ = ...` and nothing around it. To change the bases' values, set entries: _base_.lr = 0.1"
             )
         read.refuse_changes(f"{file}:{statement.lineno}")
+    newer = declaration is None and (
+        imported_as_base or any(_reads_base(each) or _imported_names(each) for each in tree.body)
+    )
+    left_out = types.ModuleType if newer else (types.ModuleType, types.FunctionType)
     kept = {
         name: value
         for name, value in names.items()
         if not name.startswith("__") and name not in imported and name not in ("_base_", "read_base")
-        if not isinstance(value, (types.ModuleType, types.FunctionType))
+        if not isinstance(value, left_out)
     }
     settings = ConfigDict({name: to_config_dicts(value) for name, value in kept.items()})
     return settings, {name: names[name] for name in imported if name in names}

@@ -20,7 +20,7 @@ from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError
 
 ENDINGS = (".py", ".json", ".yaml", ".yml")
-RESERVED = ("filename", "text", "pretty_text", "env_variables")
+RESERVED_KEYS = ("filename", "text", "pretty_text", "env_variables")
 
 
 class MissingFileError(ConfigError, FileNotFoundError):
@@ -40,8 +40,8 @@ class Reader:
     #: The names that each Python file imports.
     imports: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
-    def read(self, file: Path, via: tuple[Path, ...] = ()) -> ConfigDict:
-        """Read a file and merge it into its bases."""
+    def read(self, file: Path, via: tuple[Path, ...] = (), imported: bool = False) -> ConfigDict:
+        """Read a file and merge it into its bases. `imported` is True for a base that a Python config imports."""
         if file in via:
             raise ConfigError(f"{file} is a base of itself: {' -> '.join(str(each) for each in (*via, file))}")
         own = self._text(file, via)
@@ -52,9 +52,9 @@ class Reader:
             base = self._bases(names, file, via)
 
             def load(other: Path) -> tuple[ConfigDict, dict[str, Any]]:
-                return self.read(other, (*via, file)), self.imports[other]
+                return self.read(other, (*via, file), imported=True), self.imports[other]
 
-            found, self.imports[file] = python_file.run(text, file, base, load)
+            found, self.imports[file] = python_file.run(text, file, base, load, imported)
         else:
             content = _parse(text, file)
             given = content.pop("_base_", [])
@@ -63,7 +63,7 @@ class Reader:
         self.texts.append(f"{file}\n{own}")
         found = fill_bases(found, base, str(file))
         result = merge(found, base)
-        for name in RESERVED:
+        for name in RESERVED_KEYS:
             if name in result:
                 raise ConfigError(f"{file}: '{name}' cannot be a key of a config: it names an attribute of Config")
         return ConfigDict(to_plain_dicts(result))  # a Python config may have put plain dicts into its lists

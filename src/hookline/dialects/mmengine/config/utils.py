@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.fileio import load
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.dialects.mmengine.utils import check_file_exist
 
 #: The import names of projects whose distribution has another name.
@@ -54,3 +56,7 @@ def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
     if cfg_path not in known:
         raise ConfigValueError(f"the index of {package_path} has no config '{cfg_path}'")
     return known[cfg_path]
+
+
+PYTHON_ROOT_DIR, SYSTEM_PYTHON_PREFIX = str(Path(sys.executable).parent.parent), sys.base_prefix
+not_included(globals(), "ImportTransformer", "RemoveAssignFromAST")

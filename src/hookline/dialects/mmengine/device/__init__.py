@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from hookline.dialects.exports import export_defined
+from hookline.dialects.mmengine.not_included import not_included, stands_for
 from hookline.strategies import pick_device
 
 
@@ -27,6 +29,7 @@ def is_npu_available() -> bool:
     return False
 
 
+IS_DIPU_AVAILABLE = IS_MLU_AVAILABLE = IS_MUSA_AVAILABLE = IS_NPU_AVAILABLE = False
 is_mlu_available = is_dipu_available = is_musa_available = is_npu_support_full_precision = is_npu_available
 
 
@@ -37,14 +40,7 @@ def get_max_cuda_memory(device: torch.device | None = None) -> int:
     return found
 
 
-__all__ = [
-    "get_device",
-    "get_max_cuda_memory",
-    "is_cuda_available",
-    "is_dipu_available",
-    "is_mlu_available",
-    "is_mps_available",
-    "is_musa_available",
-    "is_npu_available",
-    "is_npu_support_full_precision",
-]
+DEVICE = get_device()
+stands_for(__name__, "device.utils")
+not_included(globals(), "get_max_musa_memory")
+export_defined(globals())

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from hookline.dialects.mmengine.dist import all_gather_object, is_distributed
+from hookline.dialects.mmengine.dist import all_gather_object
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
-from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
-from hookline.errors import ConfigError, blame
-from hookline.plan.scopes import NOTHING
-from hookline.strategies.alone import without_collectives
+from hookline.engine.metrics import Metrics, as_number, has_memory, plain
+from hookline.errors import blame
 
 if TYPE_CHECKING:
     import torch
@@ -104,27 +101,10 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 class EvaluatorMetrics(Metrics):
     """Adapts an Evaluator to the metrics interface of hookline's evaluation loops."""
 
-    def __init__(self, evaluator: Evaluator, dataset: Any = None, alone: bool = False) -> None:
+    def __init__(self, evaluator: Evaluator, dataset: Any = None) -> None:
         super().__init__(None)
         self._evaluator = evaluator
         self._dataset = dataset
-        #: True for a trial, which may fail in one process only, so that it must not wait for others.
-        self._alone = alone
-
-    def copies(self) -> tuple[Metrics, list[str]]:
-        """Return copies of the evaluator and its metrics for a trial, and reports of those that cannot be copied."""
-        given, reports = self._evaluator, []
-        copied: list[Any] = []
-        known: dict[int, Any] = {id(given.metrics): copied}
-        for metric in given.metrics:
-            try:
-                copied.append(copy_of(metric, known))
-            except Exception as error:
-                reports.append(f"'{type(metric).__name__}' ({type(error).__name__}: {error})")
-        try:
-            return EvaluatorMetrics(deepcopy(given, known), self._dataset, alone=True), reports
-        except Exception as error:
-            return Metrics(None), [*reports, f"'{type(given).__name__}' ({type(error).__name__}: {error})"]
 
     def memories(self) -> dict[str, Any]:
         """Return the metrics whose state outlives an evaluation, each with its number."""
@@ -142,19 +122,6 @@ class EvaluatorMetrics(Metrics):
 
     def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
         """Return the results of all metrics. They collect the results of all processes by themselves."""
-        with without_collectives("the trial of the metrics") if self._alone and is_distributed() else NOTHING:
-            return self._compute()
-
-    def try_compute(self) -> tuple[dict[str, Any], dict[str, Exception]]:
-        """Return the results after one batch, or the error of the evaluator, under the empty name."""
-        try:
-            return self.compute(), {}
-        except ConfigError:
-            raise
-        except Exception as error:
-            return {}, {"": error}
-
-    def _compute(self) -> dict[str, Any]:
         try:
             size = len(self._dataset)
         except TypeError:  # a stream or a list of batches: use all stored results

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigValueError
-
-__all__ = ["BaseStorageBackend", "LocalBackend", "get_file_backend", "register_backend"]
+from hookline.dialects.mmengine.not_included import not_included, stands_for
 
 
 class BaseStorageBackend:
@@ -125,8 +125,8 @@ def _list_names(
             yield name
 
 
-BACKENDS: dict[str, type[Any]] = {"local": LocalBackend}
-PREFIXES: dict[str, type[Any]] = {"": LocalBackend, "local": LocalBackend, "file": LocalBackend}
+backends: dict[str, type[Any]] = {"local": LocalBackend}
+prefix_to_backends: dict[str, type[Any]] = {"": LocalBackend, "local": LocalBackend, "file": LocalBackend}
 
 
 def register_backend(
@@ -135,7 +135,10 @@ def register_backend(
     """Register a project's own backend under a name, and under the prefixes that paths have before `://`."""
 
     def add(cls: type[Any]) -> type[Any]:
-        for known, names in ((BACKENDS, [name]), (PREFIXES, [prefixes] if isinstance(prefixes, str) else prefixes)):
+        for known, names in (
+            (backends, [name]),
+            (prefix_to_backends, [prefixes] if isinstance(prefixes, str) else prefixes),
+        ):
             for each in names or ():
                 if each in known and not force:
                     raise ConfigValueError(f"the backend name '{each}' is already taken; replace it with force=True")
@@ -152,7 +155,7 @@ def get_file_backend(
     arguments = dict(backend_args or {})
     name = arguments.pop("backend", None)
     prefix = str(uri).partition("://")[0] if uri is not None and "://" in str(uri) else ""
-    cls = BACKENDS.get(name) if name is not None else PREFIXES.get(prefix.rpartition(":")[2])
+    cls = backends.get(name) if name is not None else prefix_to_backends.get(prefix.rpartition(":")[2])
     if cls is None:
         where = f"backend '{name}'" if name is not None else f"prefix '{prefix}'"
         raise ConfigValueError(
@@ -160,3 +163,10 @@ def get_file_backend(
             "register_backend(name, cls, prefixes)"
         )
     return cls(**arguments)
+
+
+__path__: list[str] = []  # its modules are this one
+modules = ("base", "http_backend", "lmdb_backend", "local_backend", "memcached_backend", "petrel_backend")
+stands_for(__name__, *(f"fileio.backends.{name}" for name in (*modules, "registry_utils")))
+not_included(globals(), "HTTPBackend", "LmdbBackend", "MemcachedBackend", "PetrelBackend")
+export_defined(globals())

@@ -14,6 +14,7 @@ import numpy as np
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.fileio.tensors import SAFE
+from hookline.dialects.mmengine.not_included import stands_for
 from hookline.errors import StorageError
 
 __all__ = ["BaseFileHandler", "JsonHandler", "PickleHandler", "YamlHandler", "register_handler"]
@@ -77,7 +78,7 @@ class JsonHandler(BaseFileHandler):
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
         """Return the text."""
-        return json.dumps(obj, **{"default": _as_json, **kwargs})
+        return json.dumps(obj, **{"default": set_default, **kwargs})
 
 
 class YamlHandler(BaseFileHandler):
@@ -161,13 +162,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _as_json(value: Any) -> Any:
+def set_default(value: Any) -> Any:
+    """Return what JSON can hold in place of a value."""
     if isinstance(value, (set, frozenset, range, np.generic, np.ndarray)):
         return _plain(value)
     raise ConfigTypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
-HANDLERS: dict[str, BaseFileHandler] = {
+file_handlers: dict[str, BaseFileHandler] = {
     "json": JsonHandler(),
     "yaml": YamlHandler(),
     "yml": YamlHandler(),
@@ -183,7 +185,7 @@ def register_handler(file_formats: str | list[str], **kwargs: Any) -> Callable[[
         if not issubclass(cls, BaseFileHandler):
             raise ConfigTypeError(f"a file handler must be a subclass of BaseFileHandler, and {cls.__name__} is not")
         for ending in [file_formats] if isinstance(file_formats, str) else file_formats:
-            HANDLERS[ending] = cls(**kwargs)
+            file_handlers[ending] = cls(**kwargs)
         return cls
 
     return add
@@ -191,6 +193,11 @@ def register_handler(file_formats: str | list[str], **kwargs: Any) -> Callable[[
 
 def get_handler(ending: str) -> BaseFileHandler:
     """Return the handler for files with this ending."""
-    if ending not in HANDLERS:
-        raise ConfigValueError(f"unknown file ending '.{ending}'; available: {', '.join(HANDLERS)}")
-    return HANDLERS[ending]
+    if ending not in file_handlers:
+        raise ConfigValueError(f"unknown file ending '.{ending}'; available: {', '.join(file_handlers)}")
+    return file_handlers[ending]
+
+
+__path__: list[str] = []  # its modules are this one
+modules = ("base", "json_handler", "pickle_handler", "registry_utils", "yaml_handler")
+stands_for(__name__, *(f"fileio.handlers.{name}" for name in modules))

@@ -12,9 +12,12 @@ from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.fileio.backends import LocalBackend, get_file_backend
 from hookline.dialects.mmengine.fileio.handlers import get_handler
+from hookline.dialects.mmengine.not_included import not_included
 
 PathLike = str | Path
 Arguments = dict[str, Any] | None
+backend_instances: dict[str, Any] = {}
+not_included(globals(), "generate_presigned_url")
 
 
 def _of_backend(name: str, path: str | None = None) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from hookline.dialects.mmengine.hooks.runtime_info_hook import RuntimeInfoHook
 from hookline.dialects.mmengine.hooks.sampler_seed_hook import DistSamplerSeedHook
 from hookline.dialects.mmengine.hooks.sync_buffer_hook import SyncBuffersHook
 from hookline.dialects.mmengine.hooks.test_time_aug_hook import PrepareTTAHook
+from hookline.dialects.mmengine.not_included import not_included
 
 __all__ = [
     "CheckpointHook",
@@ -31,3 +32,4 @@ __all__ = [
     "RuntimeInfoHook",
     "SyncBuffersHook",
 ]
+not_included(globals(), "NPUProfilerHook")

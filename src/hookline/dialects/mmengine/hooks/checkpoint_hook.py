@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.monitor import AUTO
 from hookline.dialects.mmengine.errors import ConfigTypeError
+from hookline.dialects.mmengine.hooks.hook import DATA_BATCH as DATA_BATCH
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.rules import GREATER, LESS, original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
@@ -88,6 +89,13 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         if (rule := self._rule_of(name)) is not None:
             self._rules[name] = rule
         return super()._watch(name)
+
+    def _best_options(self, best: Best, *args: Any, **changes: Any) -> dict[str, Any]:
+        """Name a best checkpoint by the counters of its validation, which a hook may run before they have advanced."""
+        epochs = self._counts_epochs(self.runner)
+        template = self.filename_tmpl or ("epoch_{}.pth" if epochs else "iter_{}.pth")
+        name = best.prefix + template.format(self.runner.epoch if epochs else self.runner.iter)
+        return super()._best_options(best, *args, **{"name": lambda _: name, **changes})
 
     def _rule_of(self, name: str) -> str | None:
         """Return the rule of a metric: the given one, or what its name says, first as MMEngine reads it."""

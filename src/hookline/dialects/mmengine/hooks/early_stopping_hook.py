@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from hookline.common.forwarding import forwarded
+from hookline.dialects.mmengine.hooks.hook import DATA_BATCH as DATA_BATCH
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.rules import original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures

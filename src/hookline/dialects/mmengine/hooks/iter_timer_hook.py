@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hookline.dialects.mmengine.hooks.hook import DATA_BATCH as DATA_BATCH
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import timer

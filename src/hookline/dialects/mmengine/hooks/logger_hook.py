@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigTypeError
+from hookline.dialects.mmengine.hooks.hook import DATA_BATCH as DATA_BATCH
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import logger
 from hookline.record.smoothing import Smoothing, rules_of
 
+SUFFIX_TYPE = Sequence[str] | str
 #: The suffixes that the original copies. hookline's own log files have other suffixes, which are added to these.
 USUAL_SUFFIXES = (".json", ".log", ".py", "yaml")
 

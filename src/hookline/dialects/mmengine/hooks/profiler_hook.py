@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hookline.dialects.mmengine.hooks.hook import DATA_BATCH as DATA_BATCH
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.hooks import profiler
 
 
@@ -13,3 +15,6 @@ class ProfilerHook(profiler.ProfilerHook, Hook):  # type: ignore[misc]  # native
 
     priority = "VERY_LOW"
     left_out = ("stages",)
+
+
+not_included(globals(), "NPUProfilerHook", "check_kineto")

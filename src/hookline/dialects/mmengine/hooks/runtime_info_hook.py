@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hookline.dialects.mmengine.hooks.hook import DATA_BATCH as DATA_BATCH
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import runtime_info
@@ -22,6 +23,10 @@ class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]
     """
 
     priority = "VERY_HIGH"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outer: list[str | None] = []
 
     def _rates_of(self, optim: Optim) -> list[tuple[str, dict[str, Any]]]:
         base = getattr(optim, "base_param_settings", None)
@@ -43,27 +48,27 @@ class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]
         hub.update_info("dataset_meta", meta, resumed=False)
 
     def before_val(self, runner: Any) -> None:
-        """Set the stage to `val`. A validation may run in the middle of training."""
-        runner.hub.info["loop_stage"] = "val"
-
-    def after_val(self, runner: Any) -> None:
-        """Return to the stage before the validation."""
-        self._restore_stage(runner)
+        """Set the stage to `val`. An evaluation may run in the middle of training, or of another evaluation."""
+        self._enter(runner, "val")
 
     def before_test(self, runner: Any) -> None:
         """Set the stage to `test`."""
-        runner.hub.update_info("loop_stage", "test", resumed=False)
+        self._enter(runner, "test")
 
-    def after_test(self, runner: Any) -> None:
-        """Return to the stage before the test."""
-        self._restore_stage(runner)
+    def after_val(self, runner: Any) -> None:
+        """Return to the stage before the evaluation."""
+        outer = self._outer.pop()
+        if outer is None:
+            runner.hub.pop_info("loop_stage")
+        else:
+            runner.hub.update_info("loop_stage", outer, resumed=False)
+
+    after_test = after_val
 
     def after_train(self, runner: Any) -> None:
         """Clear the stage at the end of training."""
         runner.hub.pop_info("loop_stage")
 
-    def _restore_stage(self, runner: Any) -> None:
-        if runner.running == "train":
-            runner.hub.info["loop_stage"] = "train"
-        else:
-            runner.hub.pop_info("loop_stage")
+    def _enter(self, runner: Any, stage: str) -> None:
+        self._outer.append(runner.hub.get_info("loop_stage"))
+        runner.hub.update_info("loop_stage", stage, resumed=False)

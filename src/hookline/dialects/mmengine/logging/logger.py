@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.instances import ManagerMixin
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.errors import did_you_mean
 from hookline.plan.registry import construct
 from hookline.screen.terminal import TerminalHandler
@@ -138,3 +139,6 @@ def _file_handler(path: str | os.PathLike[str], mode: str, cfg: Mapping[str, Any
         parameters.setdefault("mode", mode)
     handler: logging.Handler = construct(known[name], {"filename": path, "encoding": "utf-8", **parameters}, name)
     return handler
+
+
+not_included(globals(), "FilterDuplicateWarning")

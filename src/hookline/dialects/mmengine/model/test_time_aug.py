@@ -14,6 +14,8 @@ from hookline.dialects.mmengine.registry import MODELS
 
 __all__ = ["BaseTTAModel"]
 
+DATA_BATCH = EnhancedBatchInputs = EnhancedBatchDataSamples = MergedDataSamples = Any
+
 
 class BaseTTAModel(BaseModel):
     """A model around another one, for batches in which every sample has several augmented versions.

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.logging import print_log
+from hookline.dialects.mmengine.not_included import not_included, stands_for
 
 
 def stack_batch(tensor_list: list[Tensor], pad_size_divisor: int = 1, pad_value: float = 0) -> Tensor:
@@ -98,4 +99,10 @@ def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
     return made.train(module.training)
 
 
+stands_for(__name__, "model.efficient_conv_bn_eval")
+not_included(
+    globals(),
+    *("efficient_conv_bn_eval_control", "efficient_conv_bn_eval_forward", "efficient_conv_bn_eval_graph_transform"),
+    *("turn_on_efficient_conv_bn_eval", "turn_on_efficient_conv_bn_eval_for_single_model"),
+)
 export_defined(globals())

@@ -81,3 +81,6 @@ def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Mapping
         return build_from_cfg(parameters, registry, more)
     factory, _ = _factory(parameters.pop("type"), registry)
     return factory.build_iter_from_epoch(epoch_length=epoch_length, **{**more, **parameters})  # type: ignore[attr-defined]
+
+
+build_optimizer_from_cfg = build_from_cfg

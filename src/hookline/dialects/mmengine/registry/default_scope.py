@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+from hookline.dialects.mmengine.not_included import not_included, stands_for
+
 __all__ = ["DefaultScope", "init_default_scope"]
 
 
@@ -58,3 +60,7 @@ def current_scope() -> str:
     """Return the name of the current scope."""
     current = DefaultScope.get_current_instance()
     return current.scope_name if current is not None else "mmengine"
+
+
+stands_for(__name__, "registry.utils")
+not_included(globals(), "count_registered_modules", "traverse_registry_tree")

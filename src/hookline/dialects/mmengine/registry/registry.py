@@ -127,7 +127,8 @@ class Registry(registry.Registry):
         """
         with DefaultScope.overwrite_default_scope(scope):
             current = DefaultScope.get_current_instance()
-            yield self if current is None else self._of_scope(current.scope_name) or self
+            found = None if current is None else self._of_scope(current.scope_name)
+            yield self if found is None else found  # an empty registry is false
 
     def _of_scope(self, scope: str) -> Registry | None:
         """Return the registry of a project, whose module `registry` is imported first."""

@@ -1,5 +1,6 @@
 """Runner, its loops, checkpoints and log processing."""
 
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.dialects.mmengine.runner.activation_checkpointing import turn_on_activation_checkpointing
 from hookline.dialects.mmengine.runner.amp import autocast
 from hookline.dialects.mmengine.runner.base_loop import BaseLoop
@@ -39,3 +40,5 @@ __all__ = [
     "turn_on_activation_checkpointing",
     "weights_to_cpu",
 ]
+models = ("get_deprecated_model_names", "get_external_models", "get_mmcls_models", "get_torchvision_models")
+not_included(globals(), "FlexibleRunner", *models)

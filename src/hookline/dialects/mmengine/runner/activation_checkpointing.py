@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.checkpoint import checkpoint
 
 from hookline.dialects.mmengine.errors import ConfigValueError
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -27,3 +28,6 @@ def turn_on_activation_checkpointing(model: nn.Module, modules: Sequence[str] | 
 
 def _forward_twice(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return checkpoint(partial(type(self).forward, self), *args, use_reentrant=False, **kwargs)
+
+
+not_included(globals(), "wrap_forward")

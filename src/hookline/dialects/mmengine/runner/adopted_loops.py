@@ -63,7 +63,7 @@ class OwnEvalLoop(BaseLoop, EvalLoop):
     stage = "val"
     step = staticmethod(val_step)
     only_loss, loss, limit_batches, _planned = False, None, None, None
-    may_be_tried, is_own, own_run = False, True, False
+    is_own, own_run = True, False
     weigher = Fallback(lambda loop: Weigher(None, type(loop).__name__))
     metrics = Fallback(lambda loop: _metrics_of(loop))
 

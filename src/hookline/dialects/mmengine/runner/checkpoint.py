@@ -18,6 +18,7 @@ from hookline.checkpoint.compatibility import misfits, with_versions
 from hookline.common.torch_private import set_versions, versions_of
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.model.test_time_aug import BaseTTAModel
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.dialects.mmengine.runner import foreign
 from hookline.errors import StorageError
 from hookline.state.snapshot import load_fitting
@@ -184,3 +185,12 @@ def find_latest_checkpoint(path: Any) -> str | None:
         return str(Path(path) / json.loads(text)["name"])
     except (ValueError, KeyError, TypeError):
         return text  # MMEngine writes the path itself
+
+
+DEFAULT_CACHE_DIR, ENV_MMENGINE_HOME, ENV_XDG_CACHE_HOME = "~/.cache", "MMENGINE_HOME", "XDG_CACHE_HOME"
+not_included(
+    globals(),
+    *("get_deprecated_model_names", "get_external_models", "get_mmcls_models", "get_torchvision_models"),
+    *("load_from_ceph", "load_from_http", "load_from_mmcls", "load_from_openmmlab", "load_from_pavi"),
+    "load_from_torchvision",
+)

@@ -18,6 +18,8 @@ from hookline.dialects.plain import plain_data
 from hookline.engine.evaluation import Evaluation
 from hookline.engine.training import Training
 from hookline.errors import HookError
+from hookline.plan.calls import compile_point
+from hookline.plan.entry import is_custom
 from hookline.resume.contract import RunContract
 from hookline.run.hints import Hints
 from hookline.runner.host import RunnerHost
@@ -123,6 +125,19 @@ class MMHost(RunnerHost):
             own_loops.train(self.training, loop)
         else:
             super().run_training()
+
+    def evaluate(self, stage: Literal["val", "test"]) -> dict[str, Any]:
+        """Validate or test once. In the middle of a run, the user's hooks are called as in a run of its own."""
+        if self.running is None:
+            return super().evaluate(stage)
+        self._call_custom("before_run")
+        metrics = super().evaluate(stage)
+        self._call_custom("after_run")
+        return metrics
+
+    def _call_custom(self, point: str) -> None:
+        calls = tuple(call for call in self.plan.calls_at(point) if is_custom(call.method))
+        compile_point(calls, "none", self.plan.ledger)()
 
     def more_facts(self) -> dict[str, Any]:
         """Return the config as text and the metadata of the dataset, which programs expect in a checkpoint."""

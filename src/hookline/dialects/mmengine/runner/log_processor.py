@@ -63,7 +63,7 @@ class LogProcessor:
 
     def rules(self) -> list[dict[str, Any]]:
         """Return the settings as rules of hookline's LoggerHook."""
-        custom = [self._rule(each) for each in self.custom_cfg]
+        custom = [self._rule(each) for each in self.custom_cfg if each.get("data_src") != ""]  # no number has this name
         usual = [{"match": f"train/*{word}*", "window_size": self.window_size} for word in self._words]
         return sorted(custom, key=lambda rule: "log_name" not in rule) + usual
 

@@ -238,7 +238,6 @@ class _EvalLoop(EvalLoop, BaseLoop):
         self.within = self._in_evaluation_mode
         #: Whether the project's own code evaluates, now and in general.
         self.own_run, self.is_own = False, bool(self.overridden())
-        self.may_be_tried = not self.is_own
         own_loops.report(self)
 
     def _in_evaluation_mode(self) -> AbstractContextManager[Any]:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
 
 #: Points at which no step is half done, so a run can resume from a checkpoint that is written there.
+ConfigType = OptimWrapperType = ParamSchedulerType = Any
 AT_REST = ("before_run", "before_train", "after_train", "after_run")
 
 
@@ -258,14 +259,14 @@ class Runner(native.Runner):
     def val_loop(self) -> Any:
         """Return the validation loop."""
         if not self.val_loops:
-            self._host.val_loops = {"": self.build_val_loop(self._needed("val"))}
+            self._host.val_loops[""] = self.build_val_loop(self._needed("val"))
         return self.val_loops[""]
 
     @property
     def test_loop(self) -> Any:
         """Return the test loop."""
         if not self.test_loops:
-            self._host.test_loops = {"": self.build_test_loop(self._needed("test"))}
+            self._host.test_loops[""] = self.build_test_loop(self._needed("test"))
         return self.test_loops[""]
 
     def _needed(self, stage: str) -> Any:
@@ -597,4 +598,7 @@ class Runner(native.Runner):
             return
         complete = whole and resumable
         taken = snapshot.with_meta(snapshot.take(self._host, save_optimizer, save_param_scheduler, alone=True), more)
+        if not resumable:  # MMEngine's counters, which assume that the epoch or the iteration is not counted yet
+            epoch = self.epoch if getattr(self._host.loop_given, "by_epoch", False) else 0
+            taken["meta"] |= {"epoch": epoch + by_epoch, "iter": self.iter + (not by_epoch)}
         store.write_verified(taken, Path(out_dir) / filename, seal.Note(self.iter, self.validations, complete))

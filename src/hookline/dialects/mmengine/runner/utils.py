@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from hookline.common import rng
 from hookline.dialects.mmengine.dist import broadcast_object_list, get_rank
+from hookline.dialects.mmengine.not_included import not_included, stands_for
 
 
 def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_rank_seed: bool = False) -> int:
@@ -36,3 +38,8 @@ def calc_dynamic_intervals(
     """
     given = list(dynamic_interval_list or [])
     return [0, *(milestone for milestone, _ in given)], [start_interval, *(interval for _, interval in given)]
+
+
+ConfigType = OptimWrapperType = ParamSchedulerType = Any
+stands_for(__name__, "runner._flexible_runner")
+not_included(globals(), "FlexibleRunner")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hookline.dialects.mmengine.structures.base_data_element import OWN, BaseDataElement
 
+BoolTypeTensor = LongTypeTensor = Tensor
 #: What instances can be selected with. A tensor must hold whole numbers or booleans.
 IndexType = str | slice | int | list[Any] | Tensor | np.ndarray[Any, Any]
 INDICES = (str, slice, int, list, Tensor, np.ndarray)

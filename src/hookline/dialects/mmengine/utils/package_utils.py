@@ -7,6 +7,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.errors import ConfigError
 
 __all__ = ["call_command", "get_installed_path", "install_package", "is_installed"]
@@ -39,3 +40,6 @@ def call_command(cmd: list[str]) -> None:
 def install_package(package: str) -> None:
     """Refuse: a run never installs packages."""
     raise ConfigError(f"hookline does not install packages; install it yourself: pip install {package}")
+
+
+not_included(globals(), "package2module")

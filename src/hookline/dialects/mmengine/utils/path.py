@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigTypeError
+from hookline.dialects.mmengine.not_included import not_included
 
 __all__ = ["check_file_exist", "fopen", "is_abs", "is_filepath", "mkdir_or_exist", "scandir", "symlink"]
 
@@ -77,3 +78,6 @@ def _scan(
         name = str(entry.relative_to(root))
         if endings is None or (name if case_sensitive else name.lower()).endswith(endings):
             yield name
+
+
+not_included(globals(), "find_vcs_root")

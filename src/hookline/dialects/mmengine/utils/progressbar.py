@@ -62,6 +62,11 @@ def track_progress(
     return [func(task, **kwargs) for task in track_iter_progress(tasks)]
 
 
+def init_pool(process_num: int, initializer: Any = None, initargs: Sequence[Any] | None = None) -> Any:
+    """Return a pool of processes."""
+    return Pool(process_num, initializer, initargs or ())
+
+
 def track_parallel_progress(
     func: Callable[..., Any],
     tasks: Sequence[Any],
@@ -75,7 +80,7 @@ def track_parallel_progress(
     file: Any = None,
 ) -> list[Any]:
     """Do the same as `track_progress` in several processes."""
-    with Pool(nproc, initializer, initargs or ()) as pool:
+    with init_pool(nproc, initializer, initargs) as pool:
         run = pool.imap if keep_order else pool.imap_unordered
         return list(track(run(func, tasks, chunksize), total=len(tasks), transient=True))
 

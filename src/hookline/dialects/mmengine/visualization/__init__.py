@@ -1,19 +1,7 @@
 """Visualizer and its backends, which pass records to the writers of a run."""
 
-from hookline.dialects.mmengine.visualization.vis_backend import (
-    BaseVisBackend,
-    LocalVisBackend,
-    MLflowVisBackend,
-    TensorboardVisBackend,
-    WandbVisBackend,
-)
-from hookline.dialects.mmengine.visualization.visualizer import Visualizer
+from hookline.dialects.exports import export_imported
+from hookline.dialects.mmengine.visualization.vis_backend import *
+from hookline.dialects.mmengine.visualization.visualizer import Visualizer as Visualizer
 
-__all__ = [
-    "BaseVisBackend",
-    "LocalVisBackend",
-    "MLflowVisBackend",
-    "TensorboardVisBackend",
-    "Visualizer",
-    "WandbVisBackend",
-]
+export_imported(globals())

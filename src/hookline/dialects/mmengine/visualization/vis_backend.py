@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hookline.common.files import replacing
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.errors import ConfigKeyError
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.errors import did_you_mean
 from hookline.record.images import as_png
 from hookline.writers.base import Writer
@@ -281,3 +283,7 @@ def _warn_unsupported(who: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             log.warning("%s: %s is not supported and has no effect", who, name)
+
+
+not_included(globals(), "AimVisBackend", "ClearMLVisBackend", "DVCLiveVisBackend", "NeptuneVisBackend")
+export_defined(globals())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hookline.runner.runner import Runner
     from hookline.writers.base import Writer
 
+VisBackendsType = object
+
 
 class Visualizer(ManagerMixin, Canvas):
     """Passes numbers, images and the config to the writers of the run, and draws on an image (`draw_bboxes`, ...).

@@ -25,6 +25,7 @@ from hookline.dialects.pointrix.utils.config import config_to_primitive, parse_s
 from hookline.engine.numerics import bad_loss
 from hookline.errors import ConfigError, HookError, StorageError
 from hookline.hooks.runtime_info import number_of
+from hookline.plan.callers import failing_call
 from hookline.plan.plan import Plan
 from hookline.resume.contract import Contract
 from hookline.resume.start import Start
@@ -209,11 +210,15 @@ class BaseTrainer(Host):
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
         """Call the hooks at a point, or all hooks with a method of this name, with the trainer and the arguments.
 
-        An exception from a hook keeps its type and its traceback, and gains a note that names the hook. A name that is
-        a near miss of a point is refused.
+        An exception from a hook keeps its type and its traceback, and gains a note that names the hook. The text of a
+        TypeError also ends with the hook, as in Pointrix. A name that is a near miss of a point is refused.
         """
         try:
             self.plan.call(fn_name, kwargs)
+        except TypeError as error:
+            if (call := failing_call(error, fn_name)) is not None:
+                error.args = (f"{error} in {getattr(call.method, '__self__', call.method)}",)
+            raise
         except HookError as error:
             if type(error) is not HookError or hasattr(error, "__notes__"):
                 raise

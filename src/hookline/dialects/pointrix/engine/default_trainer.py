@@ -93,8 +93,8 @@ class DefaultTrainer(BaseTrainer):
     def train_step(self, batch: Any) -> None:
         """Compute the loss and the gradients of a batch. Set `loss_dict`, and `optimizer_dict` for the optimizer."""
         plan = self.plan
-        if plan.around_forward:
-            with plan.around("forward"):
+        if plan.around_train_forward:
+            with plan.around_forward_of_training():
                 render_results, losses = self._forward(batch)
         else:
             render_results, losses = self._forward(batch)

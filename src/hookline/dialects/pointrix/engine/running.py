@@ -53,8 +53,11 @@ class TrainerRecords(Records):
             writer.begin(work_dir, experiment_name, resuming)
             if not writer.knows_config:
                 writer.write_config("config", config_to_primitive(self._trainer.cfg), 0)
-        elif isinstance(writer, Writer):
+            return
+        if isinstance(writer, Writer):
             writer.begin(work_dir, experiment_name)
+        if writer is not None:
+            writer.write_config("config", config_to_primitive(self._trainer.cfg), 0)
 
     def close(self, outcome: Outcome = "finished") -> None:
         """Close the writer."""

@@ -1,11 +1,9 @@
-"""BaseObject and BaseModule: base classes for objects that are built from a section of a config."""
+"""BaseObject, the base class of objects that are built from a section of a config."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-
-from torch import nn
 
 from hookline.dialects.pointrix.utils.config import parse_structured
 
@@ -24,7 +22,3 @@ class BaseObject:
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Set up the object from the other arguments; `self.cfg` is already set."""
-
-
-class BaseModule(BaseObject, nn.Module):
-    """A BaseObject that is also a torch module."""

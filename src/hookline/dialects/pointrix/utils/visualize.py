@@ -1,4 +1,4 @@
-"""Pictures of depths and colors, for writers."""
+"""Pictures of depths, for writers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,3 @@ def visualize_depth(depth: Any, minmax: tuple[float, float] | None = None, tenso
     if tensorboard:
         return torch.from_numpy(colors.transpose(2, 0, 1)).float()
     return (255 * colors).astype(np.uint8)
-
-
-def visualize_rgb(rgb: torch.Tensor) -> Any:
-    """Return an image (3, height, width) in [0, 1] as an array (height, width, 3) of bytes."""
-    return (255 * rgb.detach().cpu().clamp(0.0, 1.0).numpy().transpose(1, 2, 0)).astype(np.uint8)

@@ -128,17 +128,17 @@ class HookBase:
 
     @property
     def trainer(self) -> Any:
-        """Return the engine that this hook is registered with."""
+        """Return a weak proxy of the engine that this hook is registered with."""
         if self._trainer is None:
             raise HookError(f"{type(self).__name__} is not registered with an engine yet, so it has no self.trainer")
         engine = self._trainer()
         if engine is None:
             raise OutlivedError(f"{type(self).__name__} has no self.trainer: its engine was deleted")
-        return engine
+        return weakref.proxy(engine)
 
     @trainer.setter
     def trainer(self, engine: Any) -> None:
-        self._trainer = weakref.ref(engine)
+        self._trainer = weakref.ref(engine.__setattr__.__self__)  # the engine itself, also of a proxy
 
     def idle_points(self, runner: Any) -> Iterable[str]:
         """Return the points to skip: those not overridden, and, when training by iterations, the epoch points."""

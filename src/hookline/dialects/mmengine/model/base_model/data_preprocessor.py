@@ -13,6 +13,8 @@ from hookline.data.transfer import to_device
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.model.utils import stack_batch
 
+CastData = Any
+
 
 class BaseDataPreprocessor(nn.Module):
     """Moves batches to the device of the model.

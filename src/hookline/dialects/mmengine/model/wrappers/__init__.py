@@ -1,9 +1,7 @@
 """Model wrappers."""
 
-from hookline.dialects.mmengine.model.wrappers.distributed import (
-    MMDistributedDataParallel,
-    MMSeparateDistributedDataParallel,
-)
-from hookline.dialects.mmengine.model.wrappers.utils import is_model_wrapper
+from hookline.dialects.exports import export_imported
+from hookline.dialects.mmengine.model.wrappers.distributed import *
+from hookline.dialects.mmengine.model.wrappers.utils import is_model_wrapper as is_model_wrapper
 
-__all__ = ["MMDistributedDataParallel", "MMSeparateDistributedDataParallel", "is_model_wrapper"]
+export_imported(globals())

@@ -10,10 +10,12 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.dist import broadcast
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.model.base_model import BaseModel
 from hookline.dialects.mmengine.model.utils import detect_anomalous_params
+from hookline.dialects.mmengine.not_included import not_included, stands_for
 
 #: Newer versions of torch have another name for `broadcast_buffers`.
 RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
@@ -146,3 +148,8 @@ def refuse_unused_step(wrapper: nn.Module, model: nn.Module) -> None:
             "model_wrapper_cfg=dict(type='MMSeparateDistributedDataParallel'), or register a wrapper with a train_step "
             "in MODEL_WRAPPERS and name it there"
         )
+
+
+stands_for(__name__, "model.wrappers.fully_sharded_distributed", "model.wrappers.seperate_distributed")
+not_included(globals(), "MMFullyShardedDataParallel")
+export_defined(globals())

@@ -1,5 +1,6 @@
 """Optimizer wrappers and the functions that build them."""
 
+from hookline.dialects.mmengine.not_included import not_included
 from hookline.dialects.mmengine.optim.optimizer.amp_optimizer_wrapper import AmpOptimWrapper
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper
 from hookline.dialects.mmengine.optim.optimizer.builder import (
@@ -21,3 +22,4 @@ __all__ = [
     "OptimWrapperDict",
     "build_optim_wrapper",
 ]
+not_included(globals(), "ApexOptimWrapper", "ZeroRedundancyOptimizer")

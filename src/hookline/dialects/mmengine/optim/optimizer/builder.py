@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.not_included import not_included, stands_for
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper_dict import OptimWrapperDict
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 from hookline.optim.optim import Optim
@@ -52,3 +53,14 @@ def build_optim_wrapper(model: nn.Module, cfg: Any) -> Any:
         }
     )
     return constructor(model)
+
+
+stands_for(__name__, "optim.optimizer.apex_optimizer_wrapper", "optim.optimizer.zero_optimizer")
+not_included(
+    globals(),
+    *("ApexOptimWrapper", "ZeroRedundancyOptimizer", "TORCH_OPTIMIZERS", "register_torch_optimizers"),
+    *("BITSANDBYTES_OPTIMIZERS", "DADAPTATION_OPTIMIZERS", "LION_OPTIMIZERS", "NPU_OPTIMIZERS", "SOPHIA_OPTIMIZERS"),
+    *("TRANSFORMERS_OPTIMIZERS", "register_bitsandbytes_optimizers", "register_dadaptation_optimizers"),
+    *("register_lion_optimizers", "register_sophia_optimizers", "register_torch_npu_optimizers"),
+    "register_transformers_optimizers",
+)

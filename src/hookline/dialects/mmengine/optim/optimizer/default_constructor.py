@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -73,7 +74,10 @@ class DefaultOptimWrapperConstructor:
             self.add_params(params, model)
             for key in sorted(self._unused):
                 log.warning("paramwise_cfg: the key '%s' in custom_keys matches no parameter name", key)
-        optimizer = OPTIMIZERS.build({**self.optimizer_cfg, "params": params})
+        kind = self.optimizer_cfg.get("type")
+        found = OPTIMIZERS.get(kind) if isinstance(kind, str) else kind
+        first = "params" if found is None else next(iter(inspect.signature(found).parameters), "params")
+        optimizer = OPTIMIZERS.build({**self.optimizer_cfg, first: params})
         return OPTIM_WRAPPERS.build({"type": "OptimWrapper", **self.optim_wrapper_cfg, "optimizer": optimizer})
 
     def add_params(

@@ -13,6 +13,7 @@ from hookline.dialects.mmengine.optim.scheduler.decay import (
 from hookline.dialects.mmengine.optim.scheduler.one_cycle import OneCycleParamScheduler
 from hookline.dialects.mmengine.optim.scheduler.plateau import ReduceOnPlateauParamScheduler
 
+OptimizerType = object
 __all__ = [
     "INF",
     "ConstantParamScheduler",

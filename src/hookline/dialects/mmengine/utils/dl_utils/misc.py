@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
+from hookline.dialects.exports import export_defined
+from hookline.dialects.mmengine.not_included import not_included, stands_for
+
 
 def has_batch_norm(model: nn.Module) -> bool:
     """Return whether a model has batch norm layers."""
@@ -36,3 +39,8 @@ def tensor2imgs(tensor: Tensor, mean: Any = None, std: Any = None, to_bgr: bool 
     assert channels == 3 or (channels == 1 and not to_bgr), "images have three channels, or one and to_bgr=False"
     images = tensor.permute(0, 2, 3, 1) * tensor.new_tensor(std) + tensor.new_tensor(mean)
     return [(image.flip(-1) if to_bgr else image).contiguous().numpy() for image in images.detach().cpu()]
+
+
+stands_for(__name__, *(f"utils.dl_utils.{name}" for name in ("hub", "time_counter", "visualize")))
+not_included(globals(), "TimeCounter", "ToyModel", "fake_run", "load_url", "runtimeinfo_step", "update_params_step")
+export_defined(globals())

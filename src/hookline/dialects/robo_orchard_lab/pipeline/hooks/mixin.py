@@ -70,7 +70,7 @@ SCOPES: dict[PipelineHookChanelType, tuple[str, Unit | None]] = {
     "on_epoch": ("train_epoch", "epoch"),
     "on_step": ("train_iter", "iteration"),
     "on_batch": ("batch", "iteration"),
-    "on_model_forward": ("forward", "iteration"),
+    "on_model_forward": ("train_forward", "iteration"),
     "on_model_backward": ("backward", "iteration"),
     "on_optimizer_step": ("optimizer_step", "update"),
 }

@@ -1,0 +1,219 @@
+"""HooklineCallback: hookline inside Lightning.
+
+from hookline.integrations.lightning import HooklineCallback
+
+trainer = Trainer(callbacks=[HooklineCallback(hooks=[GradNormHook()], work_dir="runs/mine")])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import ConfigError
+from hookline.integrations.guest import Guest, as_metrics, check_version
+from hookline.integrations.refusals import Engine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+try:
+    from lightning.pytorch import Callback
+except ImportError as missing:
+    raise ConfigError(
+        "hookline.integrations.lightning needs lightning, which is not installed: pip install lightning"
+    ) from missing
+
+#: The version that hookline is tested with.
+TESTED = "2.6.6"
+
+#: What to use in Lightning instead of a hook.
+INSTEAD = {
+    "CheckInvalidLossHook": "policy: raise, or Trainer(detect_anomaly=True)",
+    "DistSamplerSeedHook": "Trainer(use_distributed_sampler=True)",
+    "EMAHook": "the callback EMAWeightAveraging of Lightning",
+    "FreezeHook": "the callback BaseFinetuning of Lightning",
+    "GradClipHook": "Trainer(gradient_clip_val=...)",
+    "ParamSchedulerHook": "configure_optimizers of the module",
+    "ProgressHook": "the progress bar of Lightning",
+    "SyncBuffersHook": "Trainer(sync_batchnorm=True)",
+}
+ENGINE = Engine("Lightning", instead=INSTEAD)
+
+
+def _do_nothing() -> None:
+    """Do nothing. A function without a name could not be sent to processes that Lightning spawns."""
+
+
+class HooklineCallback(Callback):
+    """Runs hooks inside a training of Lightning, which stays the same, bit by bit.
+
+    It writes the folder of a run: records, hook costs, the report. A hook that would change training is refused here.
+
+    Args:
+        hooks: Hooks that look, record, save or stop: objects, names, or dicts with `type`.
+        work_dir: The folder of the run.
+        default_hooks: Changes to the default hooks (runtime_info, timer, logger, report): parameters, or None.
+        weigh: A function of a batch that returns how much it counts in means. By default, its samples.
+        options: Options of a Runner: `writers`, `budget`, `experiment_name`, `config`, `points`, `quiet`.
+    """
+
+    def __init__(
+        self,
+        hooks: Iterable[Any] = (),
+        work_dir: str | Path = "runs/run",
+        default_hooks: Mapping[str, Any] | None = None,
+        weigh: Callable[[Any], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        check_version("lightning", TESTED)
+        self._guest = Guest(ENGINE, hooks, work_dir, default_hooks, weigh, options)
+        #: The metrics before the validation that is running.
+        self._before: dict[str, Any] = {}
+        #: The loss of the last step, if Lightning shows only a fraction of it; None otherwise.
+        self._loss: Tensor | None = None
+        #: Ends the watch of the step.
+        self._unwatch: Callable[[], None] = _do_nothing
+
+    @property
+    def runner(self) -> Any:
+        """Return the Runner that hooks see; None before training."""
+        return self._guest.runner
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse a second trainer."""
+        self._guest.belong_to(trainer)
+
+    # -- training
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Open the folder, and call the first points."""
+        batches = trainer.num_training_batches
+        length = None if math.isinf(batches) else int(batches)
+        max_epochs, max_iters = _length_of(trainer, length)
+        self._guest.begin(
+            pl_module,
+            trainer.optimizers,
+            length=length,
+            max_epochs=max_epochs,
+            max_iters=max_iters,
+            accumulate=trainer.accumulate_grad_batches,
+            validates=bool(trainer.enable_validation),
+            tells_begin=True,
+            at=(trainer.current_epoch, trainer.fit_loop.epoch_loop.total_batch_idx + 1),
+        )
+        if trainer.accumulate_grad_batches > 1:
+            self._unwatch = self._watch_step(pl_module)
+
+    def _watch_step(self, pl_module: Any) -> Callable[[], None]:
+        """Note the losses of the module: with accumulation, callbacks see only a fraction, which is rounded.
+
+        Return a function that ends this.
+        """
+        step, own = pl_module.training_step, vars(pl_module).get("training_step")
+
+        @wraps(step)
+        def watched(*arguments: Any, **options: Any) -> Any:
+            outputs = step(*arguments, **options)
+            self._loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+            return outputs
+
+        def unwatch() -> None:
+            if own is None:
+                del pl_module.training_step
+            else:
+                pl_module.training_step = own
+            self._loss, self._unwatch = None, _do_nothing
+
+        pl_module.training_step = watched
+        return unwatch
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin a pass over the data."""
+        self._guest.begin_epoch()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Begin an iteration."""
+        self._guest.begin_step(batch, trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        """Show the loss to hooks."""
+        self._guest.take_loss(loss if self._loss is None else self._loss)
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        """End a backward pass."""
+        self._guest.end_backward()
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Begin a step of an optimizer. The gradients are complete, and not clipped."""
+        self._guest.begin_update(getattr(optimizer, "optimizer", optimizer))
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """End an iteration with the outputs of `training_step`."""
+        shown = dict(outputs) if isinstance(outputs, Mapping) else None
+        if shown is not None and self._loss is not None:
+            shown["loss"] = self._loss
+        self._guest.end_step(shown)
+        self._pass_on_stop(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """End a pass over the data, unless the validation after it has done that."""
+        self._guest.end_epoch()
+        self._pass_on_stop(trainer)
+
+    def _pass_on_stop(self, trainer: Any) -> None:
+        if self._guest.stopped:
+            trainer.should_stop = True
+
+    # -- validation
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin a validation. Lightning validates before it ends the epoch."""
+        if not trainer.sanity_checking:
+            self._before = dict(trainer.callback_metrics)
+            self._guest.begin_validation(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Begin a batch of a validation."""
+        self._guest.begin_validation_step(batch_idx, batch)
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """End a batch with the outputs of `validation_step`."""
+        self._guest.end_validation_step(outputs)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """End a validation with the metrics that it has logged: the values that are new since it began."""
+        if self._guest.is_validating:
+            now = trainer.callback_metrics
+            fresh = {name: value for name, value in now.items() if value is not self._before.get(name)}
+            self._guest.end_validation(as_metrics(fresh, "val"))
+            self._pass_on_stop(trainer)
+
+    # -- the end
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Call the last points, and write the report."""
+        self._unwatch()
+        self._guest.finish()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End the run with a failure."""
+        self._unwatch()
+        self._guest.fail(exception)
+
+
+def _length_of(trainer: Any, length: int | None) -> tuple[int | None, int | None]:
+    """Return the length of a training in epochs, or, if that is unknown, in batches."""
+    if trainer.max_epochs is not None and trainer.max_epochs > 0:
+        return trainer.max_epochs, None
+    batches = trainer.max_steps * trainer.accumulate_grad_batches if trainer.max_steps > 0 else None
+    if batches is None:
+        return 10**9, None  # it ends when something stops it
+    return (None, batches) if length is None else (math.ceil(batches / length), None)

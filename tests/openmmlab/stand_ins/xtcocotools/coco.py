@@ -1,0 +1,1 @@
+from pycocotools.coco import COCO as COCO

@@ -1,0 +1,1 @@
+from pycocotools.cocoeval import COCOeval as COCOeval
