@@ -343,5 +343,5 @@ KINDS: dict[str, Kind] = {
     "epochs": Kind(by_epoch=True, train=train_by_epochs),
     "uneven": Kind(by_epoch=True, accumulate=3, plain=True, train=train_flat),
     "reports": Kind(by_epoch=True, more=lambda model: {"val": None}, train=train_and_report),
-    "stepped": Kind(more=lambda model: {"precision": "bf16"}, train=train_with_own_steps),
+    "stepped": Kind(accumulate=1, more=lambda model: {"precision": "bf16"}, train=train_with_own_steps),
 }
