@@ -30,6 +30,8 @@ from hookline.testing import toy_data
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: A page with one of these runs in a process of its own, because threads and settings of earlier tests are in the way.
+ALONE = ("hookline.launch(", "lightning.pytorch")
 HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 
 
@@ -52,20 +54,12 @@ def test_the_python_blocks_of_a_page_run_from_top_to_bottom(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if any("hookline.launch(" in block for block in blocks(page, "python")):
+    if any(text in block for text in ALONE for block in blocks(page, "python")):
         run_in_a_new_process(page, tmp_path)
         return
     for registry in (HOOKS, WRITERS):
         monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    names: dict[str, Any] = {
-        "torch": torch,
-        "time": time,
-        "model": nn.Linear(4, 2),
-        "train_set": TensorDataset(*toy_data(1, 32)[0]),
-        "val_set": TensorDataset(*toy_data(1, 32)[0]),
-        "loss_of": cross_entropy,
-        "predict": predict,
-    }
+    names = names_of_pages()
     ran = 0
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec", dont_inherit=True), names)
@@ -74,10 +68,25 @@ def test_the_python_blocks_of_a_page_run_from_top_to_bottom(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def names_of_pages() -> dict[str, Any]:
+    """Return the names that pages use without defining them."""
+    return {
+        "torch": torch,
+        "time": time,
+        "model": nn.Linear(4, 2),
+        "train_set": TensorDataset(*toy_data(1, 32)[0]),
+        "val_set": TensorDataset(*toy_data(1, 32)[0]),
+        "loss_of": cross_entropy,
+        "predict": predict,
+    }
+
+
 def run_in_a_new_process(page: Path, folder: Path) -> None:
-    """Run the blocks of a page that copies its process: the threads of earlier tests cannot be copied safely."""
+    """Run the blocks of a page whose process must be new: one that it copies, or one in which Lightning trains."""
     script = folder / "page.py"
-    script.write_text("\n".join(["import torch", *blocks(page, "python")]), encoding="utf-8")
+    prologue = f"import sys\nsys.path.append({str(ROOT)!r})\nfrom tests import test_docs\n"
+    prologue += "globals().update(test_docs.names_of_pages())\n"
+    script.write_text(prologue + "\n".join(blocks(page, "python")), encoding="utf-8")
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
 
