@@ -22,6 +22,7 @@ from hookline.cli import (
     sweep,
     test,
     train,
+    verify,
     watch,
 )
 from hookline.cli.common import show, suggest_override
@@ -71,6 +72,7 @@ for command in (
     test,
     replay,
     batch,
+    verify,
     sweep,
     plan,
     hooks,

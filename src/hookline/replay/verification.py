@@ -1,0 +1,204 @@
+"""Verification: train a few steps without observers and with them, and name the observer that changes a bit.
+
+    plain      the steps without observers
+    observed   the steps with all of them; a checkpoint is saved in the middle
+    probed     only if these two differ: looks at the run around every call of an observer
+    alone      only if that finds nobody: each observer alone
+    resumed    from the checkpoint in the middle, for the attributes of hooks
+
+Each is a training in a process of its own, so that no state of a module or of torch is left from the one before.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hookline.errors import HooklineError
+from hookline.replay import trail
+from hookline.replay.probing import Attributes, Change, Probes
+from hookline.replay.rerun import ReplayOver
+from hookline.replay.trail import Difference, Trail
+
+if TYPE_CHECKING:
+    from hookline.config.loading import LoadedConfig
+    from hookline.engine.loop_specs import TrainLoop
+    from hookline.replay.bits import Bits
+    from hookline.runner.runner import Runner
+
+T = TypeVar("T")
+
+
+@dataclass
+class Training:
+    """One training of a few steps.
+
+    Args:
+        folder: The folder to train in.
+        observers: The observers that take part; None for all.
+        probed: Look at the run around the calls of observers.
+        resume: The checkpoint to resume from. The training then ends before its first step.
+    """
+
+    loaded: LoadedConfig
+    allow: Sequence[str]
+    steps: int
+    folder: Path
+    observers: Sequence[str] | None = None
+    probed: bool = False
+    resume: Path | None = None
+
+
+@dataclass
+class Trained:
+    """What is known about a training."""
+
+    steps: int
+    observers: tuple[str, ...]
+    trail: dict[trail.Key, trail.Record] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    attributes: dict[int, dict[str, Bits]] = field(default_factory=dict)
+    saved: Path | None = None
+
+
+@dataclass
+class Verification:
+    """What observers do to a training."""
+
+    steps: int
+    observers: tuple[str, ...]
+    #: The first difference between the training with observers and without; None if they are equal.
+    difference: Difference | None = None
+    #: True if two trainings without observers differ, too, so that nothing can be said.
+    unstable: bool = False
+    changes: list[Change] = field(default_factory=list)
+    #: The observers that make a difference although no call of them changes anything, with the first difference.
+    alone: list[tuple[str, Difference]] = field(default_factory=list)
+    #: The attributes of hooks that change during the run, and that a resume does not restore.
+    lost: list[str] = field(default_factory=list)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**asdict(self), "equal": self.difference is None}
+
+    def lines(self) -> list[str]:
+        """Return it as lines."""
+        names = ", ".join(self.observers) or "none"
+        found = [f"note: {each} changes during the run, and a resume does not restore it" for each in self.lost]
+        if self.difference is None:
+            return [f"{self.steps} steps are equal to the bit with and without observers ({names})", *found]
+        first = f"from step {self.difference.step}: {self.difference}"
+        if self.unstable:
+            return [
+                f"two trainings without observers differ {first}",
+                "so nothing can be said about observers; seed what is random, see docs/replay.md",
+                *found,
+            ]
+        culprits = [*map(str, self.changes), *(f"{name} alone makes a difference, {way}" for name, way in self._alone())]
+        culprits = culprits or ["no observer makes a difference alone, so several do so together"]
+        return [f"the observers change the training {first}", *(f"  {each}" for each in culprits), *found]
+
+    def _alone(self) -> Iterator[tuple[str, str]]:
+        return ((name, f"from step {first.step}: {first}, outside its calls") for name, first in self.alone)
+
+
+def verify(loaded: LoadedConfig, steps: int, allow: Sequence[str] = ()) -> Verification:
+    """Train a few steps without observers and with them, and compare."""
+    with TemporaryDirectory(prefix="hookline-verify-") as scratch:
+
+        def trained(name: str, **how: Any) -> Trained:
+            folder = Path(scratch, name)
+            folder.mkdir()
+            return in_a_process(train, Training(loaded, tuple(allow), steps, folder, **how))
+
+        plain, observed = trained("plain", observers=()), trained("observed")
+        found = Verification(observed.steps, observed.observers)
+        found.difference = trail.first_difference(plain.trail, observed.trail)
+        if found.difference is not None:
+            again = trail.first_difference(plain.trail, trained("again", observers=()).trail)
+            found.unstable = again is not None
+            if again is not None:
+                found.difference = again
+                return found
+            found.changes = trained("probed", probed=True).changes
+            for name in () if found.changes else observed.observers:
+                alone = trained(f"alone-{name}", observers=(name,))
+                if (first := trail.first_difference(plain.trail, alone.trail)) is not None:
+                    found.alone.append((name, first))
+        if observed.saved is not None and any(changed(observed)):
+            found.lost = lost(observed, trained("resumed", resume=observed.saved))
+    return found
+
+
+def changed(training: Trained) -> Iterator[tuple[str, str]]:
+    """Yield the attributes of hooks that changed between the first step and another one."""
+    seen = training.attributes
+    first = seen.get(min(seen, default=0), {})
+    for hook, names in first.items():
+        for name in sorted({name for later in seen.values() for name in later.get(hook, {})}):
+            if any(later.get(hook, {}).get(name) != names.get(name) for later in seen.values()):
+                yield hook, name
+
+
+def lost(observed: Trained, resumed: Trained) -> list[str]:
+    """Return the attributes that change during a run, and that are different after a resume at the same step."""
+    step = min(resumed.attributes, default=-1)
+    then, now = observed.attributes.get(step, {}), resumed.attributes.get(step, {})
+    return [
+        f"{hook}.{name}"
+        for hook, name in changed(observed)
+        if hook in now and then.get(hook, {}).get(name) != now[hook].get(name)
+    ]
+
+
+def train(what: Training) -> Trained:
+    """Train a few steps in this process."""
+    from hookline.config import build_runner
+
+    changes: dict[str, Any] = {"work_dir": what.folder, "resume": what.resume or False, "keep": None, "quiet": True}
+    runner = build_runner(what.loaded, allow=what.allow, writers=[], **changes)
+    host = runner._host
+    shorten(runner.train_loop, what.steps)
+    for loop in runner.val_loops.values():
+        loop.shorten(what.steps)
+    observers = tuple(entry.name for entry in host.plan if entry.role == "observer")
+    for entry in list(host.plan):
+        if getattr(entry.hook, "out_dir", None) is not None:
+            entry.hook.out_dir = str(what.folder / "elsewhere")
+        if entry.name in observers and what.observers is not None and entry.name not in what.observers:
+            host.plan.remove(entry.hook)
+    probes = Probes(runner, observers)
+    if what.probed:
+        probes.install()
+    attributes = Attributes(0 if what.resume else max(1, what.steps // 2))
+    runner.register_hook(attributes)
+    runner.register_hook(Trail(what.folder, runner.model))
+    with suppress(ReplayOver):
+        runner.train()
+    found = trail.read_folder(what.folder)
+    return Trained(len(found), observers, found, [*probes.found.values()], attributes.seen, attributes.saved)
+
+
+def shorten(loop: TrainLoop, steps: int) -> None:
+    """Let a training end after this many steps, or with the epoch that they end in."""
+    epochs = loop.max_epochs
+    loop.shorten(steps)
+    if epochs is not None and loop.length:
+        loop.max_epochs = min(epochs, -(-steps // loop.length))
+
+
+def in_a_process(function: Callable[[Any], T], argument: Any) -> T:
+    """Call a function in a process of its own, and return its result."""
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            return pool.submit(function, argument).result()
+    except BrokenProcessPool as error:
+        raise HooklineError("a training was ended from the outside, or it has used too much memory") from error
