@@ -1,22 +1,22 @@
-"""Probing: look at the state of a run before and after every call of an observer, and note what the call has changed."""
+"""Probing: look at the state of a run before and after every call of an observer, and note what has changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hookline.plan.entry import is_custom
 from hookline.replay import bits
 from hookline.replay.rerun import ReplayOver
-from hookline.replay.trail import Record
 from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hookline.plan.calls import Call
+    from hookline.replay.trail import Record
     from hookline.runner.runner import Runner
 
 
@@ -59,11 +59,8 @@ class Probes:
             if entry.name in self.names:
                 entry.probe(self._around)
 
-    def _around(self, call: Call) -> AbstractContextManager[None]:
-        return self._comparing(call)
-
     @contextmanager
-    def _comparing(self, call: Call) -> Iterator[None]:
+    def _around(self, call: Call) -> Iterator[None]:
         before = self._look()
         self._noted.append(set())
         try:

@@ -107,8 +107,9 @@ class Rerun:
                 host.plan.remove(entry.hook)
             elif getattr(entry.hook, "out_dir", None) is not None:
                 entry.hook.out_dir = str(self.scratch / "elsewhere")
-        for hook in [Ending(self.last, before_validation=not self.fails), *(make(host.runner) for make in self.watchers)]:
-            host.runner.register_hook(hook)
+        host.runner.register_hook(Ending(self.last, before_validation=not self.fails))
+        for make in self.watchers:
+            host.runner.register_hook(make(host.runner))
         outside = [str(folder) for folder in host.folders if not real_path(folder).is_relative_to(self.scratch)]
         if outside:
             raise HooklineError(f"a hook of this run saves to {outside[0]}, which a replay must not change")

@@ -80,7 +80,9 @@ class Trail(Hook):
         if self._record:
             found = self._record["module output"]
             for number, tensor in enumerate(tensors_in(outputs)):
-                place = f"{name or 'the model'}" + f", call {call + 1}" * bool(call) + f", output {number}" * bool(number)
+                place = (
+                    f"{name or 'the model'}" + f", call {call + 1}" * bool(call) + f", output {number}" * bool(number)
+                )
                 found |= bits.bits_of(tensor, place)
 
     def before_optimizer_step(self, runner: Runner) -> None:

@@ -11,29 +11,24 @@ Each is a training in a process of its own, so that no state of a module or of t
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from hookline.errors import HooklineError
 from hookline.replay import trail
 from hookline.replay.probing import Attributes, Change, Probes
 from hookline.replay.rerun import ReplayOver
+from hookline.replay.running import in_a_process
 from hookline.replay.trail import Difference, Trail
 
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
     from hookline.engine.loop_specs import TrainLoop
     from hookline.replay.bits import Bits
-    from hookline.runner.runner import Runner
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -101,12 +96,13 @@ class Verification:
                 "so nothing can be said about observers; seed what is random, see docs/replay.md",
                 *found,
             ]
-        culprits = [*map(str, self.changes), *(f"{name} alone makes a difference, {way}" for name, way in self._alone())]
+        culprits = [*map(str, self.changes), *self._alone()]
         culprits = culprits or ["no observer makes a difference alone, so several do so together"]
         return [f"the observers change the training {first}", *(f"  {each}" for each in culprits), *found]
 
-    def _alone(self) -> Iterator[tuple[str, str]]:
-        return ((name, f"from step {first.step}: {first}, outside its calls") for name, first in self.alone)
+    def _alone(self) -> Iterator[str]:
+        for name, first in self.alone:
+            yield f"{name} alone makes a difference, from step {first.step}: {first}, outside of its calls"
 
 
 def verify(loaded: LoadedConfig, steps: int, allow: Sequence[str] = ()) -> Verification:
@@ -116,7 +112,7 @@ def verify(loaded: LoadedConfig, steps: int, allow: Sequence[str] = ()) -> Verif
         def trained(name: str, **how: Any) -> Trained:
             folder = Path(scratch, name)
             folder.mkdir()
-            return in_a_process(train, Training(loaded, tuple(allow), steps, folder, **how))
+            return in_a_process(partial(train, Training(loaded, tuple(allow), steps, folder, **how)))
 
         plain, observed = trained("plain", observers=()), trained("observed")
         found = Verification(observed.steps, observed.observers)
@@ -192,13 +188,3 @@ def shorten(loop: TrainLoop, steps: int) -> None:
     loop.shorten(steps)
     if epochs is not None and loop.length:
         loop.max_epochs = min(epochs, -(-steps // loop.length))
-
-
-def in_a_process(function: Callable[[Any], T], argument: Any) -> T:
-    """Call a function in a process of its own, and return its result."""
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
-            return pool.submit(function, argument).result()
-    except BrokenProcessPool as error:
-        raise HooklineError("a training was ended from the outside, or it has used too much memory") from error

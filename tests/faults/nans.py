@@ -1,0 +1,354 @@
+"""Planted causes of NaN and Inf, and where `hookline replay --triage` has to find that they began.
+
+Each cause is a run of the model below. Most of them strike with sample 29, in the module `cause`. The figure TRIAGE of
+`make faults` counts them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import hookline
+from hookline import Hook, Optim, Runner, TrainLoop
+from hookline.data import ResumableLoader
+from hookline.data.batches import identify
+from hookline.hooks import CheckInvalidLossHook
+
+#: The sample that most causes strike with, and how many samples a batch has.
+SAMPLE, SIZE = 29, 4
+
+
+class Data:
+    """32 samples: features, a target and the number of the sample. Sample 29 may be bad."""
+
+    def __init__(self, bad: str = "") -> None:
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        features, target = torch.linspace(-1, 1, 6) * (index + 1) / 32, torch.tensor(index / 32)
+        if index == SAMPLE and self.bad in ("nan", "inf"):
+            features[1] = float(self.bad)
+        if index == SAMPLE and self.bad == "target":
+            target.fill_(math.nan)
+        return features, target, torch.tensor(index)
+
+
+class Backward(torch.autograd.Function):
+    """Has a gradient of NaN where a mask is set."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(mask)
+        return inputs * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # torch has *args
+        (mask,) = ctx.saved_tensors
+        return gradient / (1 - mask), None
+
+
+def attention(inputs: Tensor, mask: Tensor) -> Tensor:
+    """Attend from each of 8 numbers to those before it; for a masked sample, to none."""
+    scores = inputs[:, :, None] * inputs[:, None, :]
+    scores = scores.masked_fill(torch.ones(8, 8, dtype=torch.bool).triu(1), -math.inf)
+    scores = scores.masked_fill(mask[:, :, None] > 0, -math.inf)
+    return (scores.softmax(-1) @ inputs[:, :, None])[:, :, 0]
+
+
+def of_two_heads(inputs: Tensor, mask: Tensor) -> Tensor:
+    """Divide by the norm of each half of the numbers, with the halves as samples of their own."""
+    heads = (inputs * (1 - mask)).reshape(-1, 4)
+    return (heads / heads.norm(dim=1, keepdim=True)).reshape(-1, 8)
+
+
+def time_first(inputs: Tensor, mask: Tensor) -> Tensor:
+    """Take the logarithm, with the batch as the second dimension."""
+    steps = (inputs.abs() + 1).t()
+    return torch.log(steps * (1 - mask.t())).t().contiguous()
+
+
+def unused_branch(inputs: Tensor, mask: Tensor) -> Tensor:
+    """Divide by 0 in a branch that `where` does not take."""
+    return torch.where(mask > 0, torch.zeros_like(inputs), inputs / (1 - mask))
+
+
+#: What the module does with its inputs and with a mask that is 1 for sample 29.
+WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "log": lambda inputs, mask: torch.log((inputs.abs() + 1) * (1 - mask)),
+    "divide": lambda inputs, mask: (inputs * (1 - mask)) / (inputs.abs() + 1) / (1 - mask),
+    "exp": lambda inputs, mask: torch.exp(inputs.tanh() + 1000 * mask),
+    "root of -1": lambda inputs, mask: torch.sqrt((inputs.abs() + 1) * (1 - 2 * mask)),
+    "acos": lambda inputs, mask: torch.acos(inputs.tanh() * 0.9 + 2 * mask),
+    "attention": attention,
+    "heads": of_two_heads,
+    "time first": time_first,
+    "half": lambda inputs, mask: ((inputs + 1e6 * mask).half() * 1).float(),
+    "root of 0": lambda inputs, mask: torch.sqrt(inputs.abs() * (1 - mask)) + inputs,
+    "where": unused_branch,
+    "function": lambda inputs, mask: Backward.apply(inputs, mask),  # type: ignore[no-untyped-call]
+    "recomputed": lambda inputs, mask: checkpoint(
+        lambda tensor: torch.sqrt(tensor.abs() * (1 - mask)) + tensor, inputs, use_reentrant=False
+    ),
+}
+
+
+class Cause(nn.Module):
+    """Does something with its inputs that is bad for sample 29."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, inputs: Tensor, index: Tensor) -> Tensor:
+        """Return the inputs, after the way."""
+        mask = (index == SAMPLE).float()[:, None].expand(-1, 8)
+        return WAYS[self.way](inputs, mask) if self.way and self.training else inputs
+
+
+class Net(nn.Module):
+    """A model with a batch norm before and after the cause, so that one bad row spreads to all."""
+
+    def __init__(self, way: str = "") -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(6, 8), nn.BatchNorm1d(8)
+        self.cause, self.after, self.last = Cause(way), nn.BatchNorm1d(8), nn.Linear(8, 1)
+        self.table = nn.Embedding(32, 8)
+
+    def forward(self, features: Tensor, index: Tensor) -> Tensor:
+        """Return a prediction for each sample."""
+        inputs = self.norm(self.first(features)) + self.table(index) / 10
+        predicted: Tensor = self.last(self.after(self.cause(inputs, index)))[:, 0]
+        return predicted
+
+
+def mask_of(batch: Any) -> Tensor:
+    return (batch[2] == SAMPLE).float()
+
+
+def plain(model: nn.Module, batch: Any) -> Tensor:
+    """Return the squared error."""
+    return functional.mse_loss(model(batch[0], batch[2]), batch[1])
+
+
+def functional_code(model: nn.Module, batch: Any) -> Tensor:
+    """Divide by zero outside of modules."""
+    predicted = model(batch[0], batch[2]) * (1 - mask_of(batch))
+    return functional.mse_loss(predicted / predicted.abs(), batch[1])
+
+
+def functional_gradient(model: nn.Module, batch: Any) -> Tensor:
+    """Take the square root of 0 outside of modules: the loss is finite, its gradient is not."""
+    predicted = model(batch[0], batch[2]) * (1 - mask_of(batch))
+    return functional.mse_loss(predicted.abs().sqrt(), batch[1])
+
+
+def terms(model: nn.Module, batch: Any) -> dict[str, Tensor]:
+    """Return two terms of a loss, one of which is bad."""
+    predicted = model(batch[0], batch[2])
+    return {
+        "loss_square": functional.mse_loss(predicted, batch[1]),
+        "loss_log": -torch.log(predicted.abs() * (1 - mask_of(batch))).mean(),
+    }
+
+
+def updates_twice(model: nn.Module, batch: Any, optim: Optim) -> dict[str, Tensor]:
+    """Update twice in one step; the second loss is bad."""
+    optim.update(plain(model, batch))
+    second = plain(model, batch) / (1 - mask_of(batch)).min()
+    optim.update(second)
+    return {"loss": second}
+
+
+def penalty(model: nn.Module, batch: Any) -> Tensor:
+    """Add the norm of a gradient, whose own gradient is not finite at 0."""
+    features = batch[0].clone().requires_grad_()
+    predicted = model(features, batch[2])
+    (gradient,) = torch.autograd.grad(predicted.sum(), features, create_graph=True)
+    norms = (gradient * (1 - mask_of(batch))[:, None]).square().sum(dim=1).sqrt()
+    return functional.mse_loss(predicted, batch[1]) + norms.mean()
+
+
+STEPS: dict[str, Callable[..., Any]] = {
+    each.__name__: each for each in (plain, functional_code, functional_gradient, terms, updates_twice, penalty)
+}
+
+
+class Spoils(Hook):
+    """Sets numbers to NaN at a point: of a weight, of one row of the table, or of a gradient."""
+
+    def __init__(self, point: str, at: int, what: str) -> None:
+        self.point, self.at, self.what = point, at, what
+
+    def _spoil(self, runner: Runner, point: str, number: int) -> None:
+        if point != self.point or number != self.at:
+            return
+        with torch.no_grad():
+            if self.what == "table":
+                runner.model.table.weight[SAMPLE] = math.nan
+            elif self.what == "weight":
+                runner.model.last.weight.fill_(math.nan)
+            elif self.what == "gradient":
+                runner.model.last.weight.grad[0, 3] = math.nan
+
+    def before_train(self, runner: Runner) -> None:
+        self._spoil(runner, "before_train", runner.iter + 1)
+
+    def after_backward(self, runner: Runner) -> None:
+        self._spoil(runner, "after_backward", runner.iter + 1)
+
+    def after_train_iter(self, runner: Runner) -> None:
+        self._spoil(runner, "after_train_iter", runner.iter + 1)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        self._spoil(runner, "after_train_epoch", runner.iter + 1)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A cause, and what a triage has to say.
+
+    Args:
+        options: How the run is built; see `build`.
+        direction: The pass, or the hook.
+        module: The name of the module; None outside of the model.
+        samples: True if it began with sample 29 alone.
+        step: The step; 0 for the first step with sample 29.
+        text: A part of the sentence.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    direction: str = "forward"
+    module: str | None = None
+    samples: bool = True
+    step: int = 0
+    text: str = ""
+
+
+def _of_module(name: str, way: str, direction: str = "forward", text: str = "", **options: Any) -> Planted:
+    return Planted(name, {"way": way, **options}, direction, "cause", text=text or "module 'cause' (Cause)")
+
+
+def _of_hook(name: str, point: str, step: int, what: str, text: str) -> Planted:
+    return Planted(name, {"spoil": [point, step, what]}, f"hook Spoils at {point}", step=step, samples=False, text=text)
+
+
+PLANTED = [
+    Planted("a feature is NaN", {"data": "nan"}, text="the data: batch[0] has NaN for sample 29"),
+    Planted("a feature is Inf", {"data": "inf"}, text="the data: batch[0] has Inf for sample 29"),
+    Planted("a target is NaN", {"data": "target"}, text="the data: batch[1] has NaN for sample 29"),
+    _of_module("the logarithm of 0", "log", text="log in module 'cause' (Cause) made Inf for sample 29"),
+    _of_module("0 divided by 0", "divide", text="div in module"),
+    _of_module("exp overflows", "exp", text="exp in module"),
+    _of_module("the square root of -1", "root of -1", text="sqrt in module"),
+    _of_module("the arc cosine of 2", "acos", text="acos in module"),
+    _of_module("a row of attention is masked", "attention", text="softmax in module"),
+    _of_module("the halves of a sample are rows", "heads", text="div in module"),
+    _of_module("the batch is the second dimension", "time first", text="log in module"),
+    _of_module("fp16 overflows, with a scaler", "half", precision="fp16", checked=True, text="_to_copy in module"),
+    _of_module("the logarithm of 0 in bf16", "log", precision="bf16", text="log in module"),
+    _of_module("the logarithm of 0 in compiled code", "log", compiled=True, text="log in module"),
+    _of_module("the logarithm of 0 in a loop of the user", "log", own_loop=True, text="log in module"),
+    Planted("0 divided by 0 outside of modules", {"step": "functional_code"}, text="div, outside of modules, made NaN"),
+    Planted("a term of the loss", {"step": "terms"}, text="log, outside of modules, made Inf for sample 29"),
+    Planted(
+        "the second loss of a step", {"step": "updates_twice"}, samples=False, text="div, outside of modules, made"
+    ),
+    _of_module("the gradient of a square root", "root of 0", "backward"),
+    _of_module("a square root while gradients accumulate", "root of 0", "backward", accumulate=4),
+    _of_module("a square root that is computed again", "recomputed", "backward"),
+    _of_module("a branch that is not taken", "where", "backward"),
+    _of_module("a function with its own gradient", "function", "backward"),
+    Planted("a square root outside of modules", {"step": "functional_gradient"}, "backward"),
+    Planted("the gradient of a gradient", {"step": "penalty"}, "backward"),
+    Planted(
+        "Adam divides 0 by 0",
+        {"eps": 0.0},
+        "update",
+        step=1,
+        samples=False,
+        text="the optimizer made first.bias, table.weight NaN",
+    ),
+    _of_hook("a hook spoils a gradient", "after_backward", 3, "gradient", "copy_, outside of modules, made NaN"),
+    _of_hook("a hook spoils a weight", "after_train_iter", 3, "weight", "fill_, outside of modules, made NaN"),
+    _of_hook("a hook spoils a row that is used later", "after_train_iter", 1, "table", "made NaN"),
+    _of_hook(
+        "a hook spoils a weight between epochs", "after_train_epoch", 9, "weight", "fill_, outside of modules, made NaN"
+    ),
+    _of_hook(
+        "a hook spoils a weight before training", "before_train", 1, "weight", "fill_, outside of modules, made NaN"
+    ),
+]
+
+
+def build(options: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer, ResumableLoader, list[Hook]]:
+    """Return the parts of a run."""
+    torch.manual_seed(3)
+    model = Net(options.get("way", ""))
+    if options.get("compiled"):
+        model.compile(backend="aot_eager")
+    hooks: list[Hook] = [Spoils(*options["spoil"])] if "spoil" in options else []
+    hooks += [CheckInvalidLossHook()] if options.get("checked") else []
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=options.get("eps", 1e-8))
+    return model, optimizer, ResumableLoader(Data(options.get("data", "")), batch_size=SIZE, shuffle=True), hooks
+
+
+GIVEN: dict[str, Any] = {"device": "cpu", "seed": 5, "quiet": True}
+
+
+def runner_of(options: dict[str, Any], folder: str | Path = "run") -> Runner:
+    """Return the run of a cause."""
+    model, optimizer, loader, hooks = build(options)
+    loop = TrainLoop(loader, STEPS[options.get("step", "plain")], max_epochs=2)
+    optim = Optim(optimizer, accumulate=options.get("accumulate", 1))
+    precision = options.get("precision", "fp32")
+    return Runner(model, train=loop, optim=optim, custom_hooks=hooks, work_dir=folder, precision=precision, **GIVEN)
+
+
+def train(options: dict[str, Any]) -> None:
+    """Train the run of a cause in the working directory."""
+    if options.get("nproc"):
+        hookline.launch(train, {**options, "nproc": 0}, nproc=options["nproc"])
+    elif options.get("own_loop"):
+        model, optimizer, loader, hooks = build(options)
+        with hookline.session(model, optimizer, loader, max_epochs=2, hooks=hooks, work_dir="run", **GIVEN) as run:
+            for batch in run:
+                run.step(plain(run.model, batch))
+    else:
+        runner_of(options).train()
+
+
+def step_of_sample() -> int:
+    """Return the first step with sample 29."""
+    loader = ResumableLoader(Data(), batch_size=SIZE, shuffle=True)
+    loader.seed = GIVEN["seed"]
+    return next(n + 1 for n in range(8) if (found := identify(loader, 0, n)) is not None and SAMPLE in found[1])
+
+
+def problems(cause: Planted, found: dict[str, Any]) -> str:
+    """Return what is wrong with the result of a triage; empty if nothing is."""
+    expected = {
+        "step": cause.step or step_of_sample(),
+        "direction": cause.direction,
+        "module": cause.module,
+        "ids": [SAMPLE] if cause.samples else None,
+    }
+    wrong = [
+        f"{name} {found.get(name)!r} instead of {value!r}"
+        for name, value in expected.items()
+        if found.get(name) != value
+    ]
+    wrong += [f"the sentence is: {found['sentence']}"] * (bool(wrong) or cause.text not in found["sentence"])
+    return "; ".join(wrong)

@@ -1,0 +1,44 @@
+"""Triage: the step, the pass, the module and the samples with which NaN or Inf began."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookline.errors import HooklineError
+from hookline.lifecycle import rerun
+from hookline.replay import triage
+from hookline.replay.preparation import UNKNOWN, Task
+from hookline.replay.rerun import ReplayOver, Rerun, activated
+from tests.faults import nans
+
+
+def repeat_here(task: Task, scratch: Path, watchers: Any, options: dict[str, Any]) -> None:
+    """Repeat the steps in this process, from the start."""
+    again = Rerun(task.folder, scratch, None, task.last, fails=True, watchers=list(watchers))
+    with activated(again, task.folder), pytest.raises(ReplayOver):
+        nans.runner_of(options, task.folder).train()
+    assert rerun.active is None
+
+
+def find(options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what a triage finds, without starting processes."""
+    monkeypatch.setattr(triage, "in_a_process", lambda function: function())
+    monkeypatch.chdir(folder)
+    with pytest.raises(HooklineError):
+        nans.train(options)
+    failure = triage.capsule.read(folder / "run" / "capsule.json")
+    task = Task(folder / "run", None, 0, failure.step, failure.data["position"]["iter"] + 1, failure, 1, UNKNOWN, None)
+    return triage.triage(task, partial(repeat_here, options=options)).as_data()
+
+
+@pytest.mark.parametrize("cause", nans.PLANTED, ids=lambda cause: cause.name)
+def test_a_planted_cause_is_found(cause: nans.Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if cause.options.get("own_loop"):
+        pytest.skip("x")
+    found = find(cause.options, tmp_path, monkeypatch)
+    assert nans.problems(cause, found) == "", json.dumps(found, indent=1)
