@@ -21,6 +21,7 @@ import hookline
 from hookline import Hook, Optim, Runner, TrainLoop
 from hookline.data import ResumableLoader
 from hookline.data.batches import identify
+from hookline.data.sources import shared
 from hookline.hooks import CheckInvalidLossHook
 
 #: The sample that most causes strike with, and how many samples a batch has.
@@ -54,7 +55,7 @@ class Backward(torch.autograd.Function):
         return inputs * 1
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # torch has *args
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return gradient / (1 - mask), None
 
@@ -70,7 +71,8 @@ def attention(inputs: Tensor, mask: Tensor) -> Tensor:
 def of_two_heads(inputs: Tensor, mask: Tensor) -> Tensor:
     """Divide by the norm of each half of the numbers, with the halves as samples of their own."""
     heads = (inputs * (1 - mask)).reshape(-1, 4)
-    return (heads / heads.norm(dim=1, keepdim=True)).reshape(-1, 8)
+    norms: Tensor = heads.norm(dim=1, keepdim=True)
+    return (heads / norms).reshape(-1, 8)
 
 
 def time_first(inputs: Tensor, mask: Tensor) -> Tensor:
@@ -134,12 +136,15 @@ class Net(nn.Module):
 
 
 def mask_of(batch: Any) -> Tensor:
-    return (batch[2] == SAMPLE).float()
+    """Return 1 for sample 29, and 0 for the others."""
+    mask: Tensor = (batch[2] == SAMPLE).float()
+    return mask
 
 
 def plain(model: nn.Module, batch: Any) -> Tensor:
     """Return the squared error."""
-    return functional.mse_loss(model(batch[0], batch[2]), batch[1])
+    loss: Tensor = functional.mse_loss(model(batch[0], batch[2]), batch[1])
+    return loss
 
 
 def functional_code(model: nn.Module, batch: Any) -> Tensor:
@@ -177,7 +182,7 @@ def penalty(model: nn.Module, batch: Any) -> Tensor:
     predicted = model(features, batch[2])
     (gradient,) = torch.autograd.grad(predicted.sum(), features, create_graph=True)
     norms = (gradient * (1 - mask_of(batch))[:, None]).square().sum(dim=1).sqrt()
-    return functional.mse_loss(predicted, batch[1]) + norms.mean()
+    return plain(model, batch) + norms.mean()
 
 
 STEPS: dict[str, Callable[..., Any]] = {
@@ -194,13 +199,14 @@ class Spoils(Hook):
     def _spoil(self, runner: Runner, point: str, number: int) -> None:
         if point != self.point or number != self.at:
             return
+        model: Any = runner.model
         with torch.no_grad():
             if self.what == "table":
-                runner.model.table.weight[SAMPLE] = math.nan
+                model.table.weight[SAMPLE] = math.nan
             elif self.what == "weight":
-                runner.model.last.weight.fill_(math.nan)
+                model.last.weight.fill_(math.nan)
             elif self.what == "gradient":
-                runner.model.last.weight.grad[0, 3] = math.nan
+                model.last.weight.grad[0, 3] = math.nan
 
     def before_train(self, runner: Runner) -> None:
         self._spoil(runner, "before_train", runner.iter + 1)
@@ -293,6 +299,13 @@ PLANTED = [
 ]
 
 
+#: The same in two processes, of which one has sample 29.
+OF_TWO = [
+    _of_module("the logarithm of 0 in one of two processes", "log", text="log in module", nproc=2),
+    _of_module("a square root in one of two processes", "root of 0", "backward", nproc=2),
+]
+
+
 def build(options: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer, ResumableLoader, list[Hook]]:
     """Return the parts of a run."""
     torch.manual_seed(3)
@@ -330,17 +343,21 @@ def train(options: dict[str, Any]) -> None:
         runner_of(options).train()
 
 
-def step_of_sample() -> int:
-    """Return the first step with sample 29."""
-    loader = ResumableLoader(Data(), batch_size=SIZE, shuffle=True)
-    loader.seed = GIVEN["seed"]
-    return next(n + 1 for n in range(8) if (found := identify(loader, 0, n)) is not None and SAMPLE in found[1])
+def step_of_sample(processes: int = 1) -> int:
+    """Return the first step in which a process has sample 29."""
+    steps = []
+    for rank in range(processes):
+        loader = ResumableLoader(Data(), batch_size=SIZE, shuffle=True)
+        loader.seed = GIVEN["seed"]
+        order = shared(loader, rank, processes, True)
+        steps += [n + 1 for n in range(8) if (found := identify(order, 0, n)) is not None and SAMPLE in found[1]]
+    return min(steps)
 
 
 def problems(cause: Planted, found: dict[str, Any]) -> str:
     """Return what is wrong with the result of a triage; empty if nothing is."""
     expected = {
-        "step": cause.step or step_of_sample(),
+        "step": cause.step or step_of_sample(cause.options.get("nproc", 1)),
         "direction": cause.direction,
         "module": cause.module,
         "ids": [SAMPLE] if cause.samples else None,

@@ -7,6 +7,7 @@ from pathlib import Path
 #: The module of the project: a model with a buffer and a dropout, and the observers.
 PROJECT = '''
 import random
+import time
 
 import torch
 from torch import nn
@@ -156,6 +157,22 @@ class Actor(Hook):
         self.factor = state["factor"]
 
 
+class Clock(Hook):
+    """Measures a time, and saves it."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def after_train_iter(self):
+        self.seconds = time.perf_counter()
+
+    def state_dict(self):
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state):
+        self.seconds = state["seconds"]
+
+
 class Forgets(Hook):
     """Counts steps in an attribute that it does not save, and in one that it saves."""
 
@@ -178,7 +195,10 @@ class Forgets(Hook):
 
 CONFIG = """
 model: {{type: "project:Net"}}
-train: {{dataloader: {{dataset: {{type: "project:data"}}, batch_size: 4, shuffle: true}}, step: "project:{step}", max_epochs: 4}}
+train:
+  dataloader: {{dataset: {{type: "project:data"}}, batch_size: 4, shuffle: true}}
+  step: "project:{step}"
+  max_epochs: 4
 val: {{dataloader: {{dataset: {{type: "project:data"}}, batch_size: 6}}, step: project:loss_of}}
 optim: {{optimizer: {{type: AdamW, lr: 0.01}}}}
 device: cpu
@@ -198,7 +218,7 @@ MEDDLERS = {
     "Batch": ("before_train_iter", 3, "batch", "0"),
     "Loader": ("after_train_iter", 3, "loader", "order.shuffle"),
     "Other": ("after_train_iter", 3, "state of", "Actor/factor"),
-    "Watched": ("seen", 3, "parameter", "first.bias"),
+    "Watched": ("the forward pass of module 'first'", 3, "parameter", "first.bias"),
 }
 
 

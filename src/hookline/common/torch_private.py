@@ -96,7 +96,7 @@ def operations_seen_by(see: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any
     """Let a function call every operation of torch inside, below autograd and autocast, and return its result."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Seeing(TorchDispatchMode):
+    class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no annotations here
         supports_higher_order_operators = True
 
         def __torch_dispatch__(
@@ -104,8 +104,13 @@ def operations_seen_by(see: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any
         ) -> Any:
             return see(func, args, kwargs or {})
 
-    with Seeing():
+    with Seeing():  # type: ignore[no-untyped-call]  # as above
         yield
+
+
+def schema_of(operation: Any) -> Any:
+    """Return the schema of an operation; None if it has none."""
+    return getattr(operation, "_schema", None)
 
 
 def node_in_backward() -> int | None:

@@ -96,7 +96,7 @@ class Probes:
 
 def bits_of_loader(loader: object) -> bits.Bits:
     """Return the hashes of the numbers that a loader and its parts are set to."""
-    found = {}
+    found: bits.Bits = {}
     for name in ("", "order", "sampler", "batch_sampler", "generator"):
         part = getattr(loader, name, None) if name else loader
         if hasattr(part, "get_state"):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from hookline.common import launched
 from hookline.common.files import real_path
 from hookline.errors import ConfigError, HooklineError
 from hookline.replay.rerun import REACHED, ReplayOver, Rerun, activated
@@ -55,9 +56,14 @@ def in_a_process(function: Callable[[], T]) -> T:
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
-            return pool.submit(function).result()
+            return pool.submit(_ending_with, os.getpid(), function).result()
     except BrokenProcessPool as error:
         raise HooklineError("a training was ended from the outside, or it has used too much memory") from error
+
+
+def _ending_with(parent: int, function: Callable[[], T]) -> T:
+    launched.end_with(parent)
+    return function()
 
 
 def build(folder: Path, origin: Mapping[str, Any], allow: Sequence[str] = ()) -> None:

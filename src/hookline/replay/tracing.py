@@ -119,7 +119,7 @@ class Tracer:
         self._nodes: dict[int, Position] = {}
         self._size = self._made = 0
         self._leaving = ExitStack()
-        #: True if compiled code runs without its compiler here.
+        #: True if the model is compiled, and runs without its compiler here.
         self.without_compiler = False
 
     def take_batch(self, batch: Any, size: int) -> None:
@@ -129,9 +129,8 @@ class Tracer:
 
     def start(self) -> None:
         """Follow all operations from now on."""
-        compiled = compiled_modules(self._runner._host.training.wrapped)
-        self.without_compiler = bool(compiled) or "torch._dynamo.eval_frame" in sys.modules
-        if self.without_compiler:
+        self.without_compiler = bool(compiled_modules(self._runner._host.training.wrapped))
+        if self.without_compiler or "torch._dynamo.eval_frame" in sys.modules:  # functions may be compiled, too
             self._leaving.enter_context(torch.compiler.set_stance("force_eager"))
         handles = (
             register_module_forward_pre_hook(self._enter_module),
@@ -156,7 +155,7 @@ class Tracer:
     # -- every operation
 
     def _see(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        schema = getattr(operation, "_schema", None)
+        schema = torch_private.schema_of(operation)
         given = [list(tensors_in(each)) for each in (*args, *kwargs.values())]
         # An operation in place replaces its input, so the inputs are looked at before.
         before = {id(tensor): self._label(tensor) for tensors in given for tensor in tensors if is_bad(tensor)}

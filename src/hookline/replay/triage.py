@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.files import real_path, write_text
+from hookline.common.numbers import is_finite
 from hookline.replay.rerun import ReplayOver
 from hookline.replay.running import in_a_process
 from hookline.replay.tracing import Tracer, is_bad, named_tensors
@@ -190,11 +191,13 @@ def _samples(runner: Runner, batch: Any) -> tuple[str, list[int]]:
     return "rows", list(range(sizes[0] if sizes else 0))
 
 
-def _number(value: Any) -> float | None:
-    """Return a single number as a float; None for anything else."""
+def _number(value: Any) -> float | str | None:
+    """Return a single number as a float, or as a text if it is NaN or Inf; None for anything else."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
-        return float(value.detach())
-    return float(value) if type(value) in (int, float) else None
+        value = float(value.detach())
+    if type(value) not in (int, float):
+        return None
+    return float(value) if is_finite(value) else str(value)
 
 
 def write(verdict: Verdict) -> None:

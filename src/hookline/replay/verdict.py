@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.numbers import as_number, count, is_finite
+from hookline.common.numbers import as_number, count
 
 if TYPE_CHECKING:
     from hookline.replay.preparation import Task
@@ -123,10 +123,10 @@ class Verdict:
         """Return the sentence and its evidence as lines."""
         found, failure = self.finding, self.task.capsule
         lines = [self.sentence]
-        if failure is not None:
-            lines.append(f"  reported at step {failure.step}: {failure.data['error']['text']}")
         if found is None:
             return lines
+        if failure is not None and failure.step != found["step"]:
+            lines.append(f"  it was reported in step {failure.step}")
         lines.append(f"  batch {found['batch']} of epoch {found['epoch']}")
         if (origin := found["origin"]) is not None:
             lines += [f"  line: {origin['place']}"] * bool(origin["place"])
@@ -134,7 +134,7 @@ class Verdict:
             lines += [f"  result: {origin['result']}"] * bool(origin["result"])
         terms = {name: value for name, value in found["terms"].items() if name != "loss"}
         if terms and found["symptom"] == "loss":
-            bad = [name for name, value in terms.items() if not is_finite(value)]
+            bad = [name for name, value in terms.items() if isinstance(value, str)]
             shown = ", ".join(f"{name} {as_number(value)}" for name, value in terms.items())
             lines.append(f"  terms of the loss: {shown}" + f" (not finite: {', '.join(bad)})" * bool(bad))
         if found["symptom"] in ("gradient", "weight", "between"):

@@ -11,7 +11,7 @@ Each is a training in a process of its own, so that no state of a module or of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
     from hookline.engine.loop_specs import TrainLoop
     from hookline.replay.bits import Bits
+
+#: A trail, by step and rank.
+Steps = dict[trail.Key, trail.Record]
+#: The kinds of a trail that have the states of hooks.
+HOOK_STATES = ("hook state", "hook state before the step")
 
 
 @dataclass
@@ -57,7 +62,7 @@ class Trained:
 
     steps: int
     observers: tuple[str, ...]
-    trail: dict[trail.Key, trail.Record] = field(default_factory=dict)
+    trail: Steps = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     attributes: dict[int, dict[str, Bits]] = field(default_factory=dict)
     saved: Path | None = None
@@ -116,21 +121,51 @@ def verify(loaded: LoadedConfig, steps: int, allow: Sequence[str] = ()) -> Verif
 
         plain, observed = trained("plain", observers=()), trained("observed")
         found = Verification(observed.steps, observed.observers)
-        found.difference = trail.first_difference(plain.trail, observed.trail)
-        if found.difference is not None:
-            again = trail.first_difference(plain.trail, trained("again", observers=()).trail)
-            found.unstable = again is not None
-            if again is not None:
-                found.difference = again
-                return found
-            found.changes = trained("probed", probed=True).changes
-            for name in () if found.changes else observed.observers:
-                alone = trained(f"alone-{name}", observers=(name,))
-                if (first := trail.first_difference(plain.trail, alone.trail)) is not None:
-                    found.alone.append((name, first))
+        if trail.first_difference(plain.trail, observed.trail) is not None:
+            explain(found, plain.trail, observed, trained)
         if observed.saved is not None and any(changed(observed)):
             found.lost = lost(observed, trained("resumed", resume=observed.saved))
     return found
+
+
+def explain(found: Verification, plain: Steps, observed: Trained, trained: Callable[..., Trained]) -> None:
+    """Find out which observer makes the difference, or that there is none."""
+    again = trained("again", observers=()).trail
+    times = times_in(plain, again)
+    plain = without(plain, times)
+    if (unstable := trail.first_difference(plain, without(again, times))) is not None:
+        found.difference, found.unstable = unstable, True
+        return
+    found.difference = trail.first_difference(plain, without(observed.trail, times))
+    if found.difference is None:
+        return
+    found.changes = trained("probed", probed=True).changes
+    for name in () if found.changes else observed.observers:
+        alone = trained(f"alone-{name}", observers=(name,)).trail
+        if (first := trail.first_difference(plain, without(alone, times))) is not None:
+            found.alone.append((name, first))
+
+
+def times_in(one: Steps, other: Steps) -> set[str]:
+    """Return the states of hooks that differ between two equal trainings, such as the duration of a save."""
+    return {
+        name
+        for key in one.keys() & other.keys()
+        for kind in HOOK_STATES
+        for name, digest in one[key].get(kind, {}).items()
+        if other[key].get(kind, {}).get(name) != digest
+    }
+
+
+def without(steps: Steps, names: set[str]) -> Steps:
+    """Return a trail without some states of hooks."""
+    return {
+        key: {
+            kind: {name: digest for name, digest in bits.items() if kind not in HOOK_STATES or name not in names}
+            for kind, bits in record.items()
+        }
+        for key, record in steps.items()
+    }
 
 
 def changed(training: Trained) -> Iterator[tuple[str, str]]:
