@@ -45,10 +45,10 @@ class Verdict:
             return ""
         symptom, origin = self.finding["symptom"], self.finding["origin"]
         phase = "" if origin is None else origin["phase"]
-        if phase.startswith("hook "):
+        known = phase.startswith("hook ") or symptom != "between"
+        if phase and known and (symptom, phase) != ("gradient", "forward"):  # a number that only the gradient uses
             return str(phase)
-        by_symptom = {"loss": "forward", "gradient": "backward", "weight": "update", "between": "between"}
-        return by_symptom.get(symptom, str(phase))
+        return {"loss": "forward", "gradient": "backward", "weight": "update", "between": "between"}.get(symptom, "")
 
     @property
     def samples(self) -> list[int] | None:
