@@ -147,6 +147,11 @@ def plain(model: nn.Module, batch: Any) -> Tensor:
     return loss
 
 
+def large(model: nn.Module, batch: Any) -> Tensor:
+    """Return a loss whose gradients overflow in fp16 until the scale is lower."""
+    return plain(model, batch) * 1e4
+
+
 def functional_code(model: nn.Module, batch: Any) -> Tensor:
     """Divide by zero outside of modules."""
     predicted = model(batch[0], batch[2]) * (1 - mask_of(batch))
@@ -186,12 +191,12 @@ def penalty(model: nn.Module, batch: Any) -> Tensor:
 
 
 STEPS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (plain, functional_code, functional_gradient, terms, updates_twice, penalty)
+    each.__name__: each for each in (plain, large, functional_code, functional_gradient, terms, updates_twice, penalty)
 }
 
 
 class Spoils(Hook):
-    """Sets numbers to NaN at a point: of a weight, of one row of the table, or of a gradient."""
+    """Sets numbers to NaN at a point: of a weight, of one row of the table, of a buffer, or of a gradient."""
 
     def __init__(self, point: str, at: int, what: str) -> None:
         self.point, self.at, self.what = point, at, what
@@ -205,6 +210,8 @@ class Spoils(Hook):
                 model.table.weight[SAMPLE] = math.nan
             elif self.what == "weight":
                 model.last.weight.fill_(math.nan)
+            elif self.what == "buffer":
+                model.norm.running_mean[2] = math.nan
             elif self.what == "gradient":
                 model.last.weight.grad[0, 3] = math.nan
 
@@ -263,7 +270,7 @@ PLANTED = [
     _of_module("a row of attention is masked", "attention", text="softmax in module"),
     _of_module("the halves of a sample are rows", "heads", text="div in module"),
     _of_module("the batch is the second dimension", "time first", text="log in module"),
-    _of_module("fp16 overflows, with a scaler", "half", precision="fp16", checked=True, text="_to_copy in module"),
+    _of_module("fp16 overflows, with a scaler", "half", precision="fp16", checked="raise", text="_to_copy in module"),
     _of_module("the logarithm of 0 in bf16", "log", precision="bf16", text="log in module"),
     _of_module("the logarithm of 0 in compiled code", "log", compiled=True, text="log in module"),
     _of_module("the logarithm of 0 in a loop of the user", "log", own_loop=True, text="log in module"),
@@ -280,6 +287,16 @@ PLANTED = [
     Planted("a square root outside of modules", {"step": "functional_gradient"}, "backward"),
     Planted("the gradient of a gradient", {"step": "penalty"}, "backward"),
     Planted(
+        "a scaler has skipped steps before",
+        {"data": "nan", "precision": "fp16", "checked": "raise", "step": "large"},
+        text="the data: batch[0] has NaN for sample 29",
+    ),
+    Planted(
+        "a hook has skipped a batch before",
+        {"data": "nan", "checked": "skip", "spoil": ["after_train_iter", 9, "weight"]},
+        *("hook Spoils at after_train_iter", None, False, 9, "it made last.weight NaN"),
+    ),
+    Planted(
         "Adam divides 0 by 0",
         {"eps": 0.0},
         "update",
@@ -287,15 +304,12 @@ PLANTED = [
         samples=False,
         text="the optimizer made first.bias, table.weight NaN",
     ),
-    _of_hook("a hook spoils a gradient", "after_backward", 3, "gradient", "copy_, outside of modules, made NaN"),
-    _of_hook("a hook spoils a weight", "after_train_iter", 3, "weight", "fill_, outside of modules, made NaN"),
-    _of_hook("a hook spoils a row that is used later", "after_train_iter", 1, "table", "made NaN"),
-    _of_hook(
-        "a hook spoils a weight between epochs", "after_train_epoch", 9, "weight", "fill_, outside of modules, made NaN"
-    ),
-    _of_hook(
-        "a hook spoils a weight before training", "before_train", 1, "weight", "fill_, outside of modules, made NaN"
-    ),
+    _of_hook("a hook spoils a gradient", "after_backward", 3, "gradient", "it made the gradient of last.weight NaN"),
+    _of_hook("a hook spoils a weight", "after_train_iter", 3, "weight", "it made last.weight NaN"),
+    _of_hook("a hook spoils a buffer", "after_train_iter", 3, "buffer", "it made norm.running_mean NaN"),
+    _of_hook("a hook spoils a row that is used later", "after_train_iter", 1, "table", "it made table.weight NaN"),
+    _of_hook("a hook spoils a weight between epochs", "after_train_epoch", 9, "weight", "it made last.weight NaN"),
+    _of_hook("a hook spoils a weight before training", "before_train", 1, "weight", "it made last.weight NaN"),
 ]
 
 
@@ -313,7 +327,7 @@ def build(options: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer, Re
     if options.get("compiled"):
         model.compile(backend="aot_eager")
     hooks: list[Hook] = [Spoils(*options["spoil"])] if "spoil" in options else []
-    hooks += [CheckInvalidLossHook()] if options.get("checked") else []
+    hooks += [CheckInvalidLossHook(policy=options["checked"])] if "checked" in options else []
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=options.get("eps", 1e-8))
     return model, optimizer, ResumableLoader(Data(options.get("data", "")), batch_size=SIZE, shuffle=True), hooks
 

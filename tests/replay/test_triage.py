@@ -37,6 +37,17 @@ def find(options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch)
     return triage.triage(task, partial(repeat_here, options=options)).as_data()
 
 
+def test_steps_that_a_scaler_skips_are_listed_and_are_no_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"precision": "fp16", "step": "large"}
+    monkeypatch.setattr(triage, "in_a_process", lambda function: function())
+    monkeypatch.chdir(tmp_path)
+    task = Task(tmp_path / "run", None, 0, 1, 8, None, 1, UNKNOWN, None)
+    verdict = triage.triage(task, partial(repeat_here, options=options))
+    assert (verdict.finding, verdict.sentence) == (None, "no NaN or Inf was found in steps 1 to 8")
+    found = find({**options, "data": "nan", "checked": "raise"}, tmp_path, monkeypatch)
+    assert found["overflows"] == list(range(1, len(found["overflows"]) + 1)) != []
+
+
 @pytest.mark.parametrize("cause", nans.PLANTED, ids=lambda cause: cause.name)
 def test_a_planted_cause_is_found(cause: nans.Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = find(cause.options, tmp_path, monkeypatch)

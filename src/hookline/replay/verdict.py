@@ -102,6 +102,9 @@ class Verdict:
             return f"the {kind} {origin['name']} had {bad} before{since}"
         if kind == "outside":
             return f"{origin['name']} has {bad}"
+        if origin["phase"].startswith("hook ") and found["symptom"] in ("weight", "between", "gradient"):
+            of = "the gradient of " * (found["symptom"] == "gradient")
+            return f"it made {of}{names} {bad} ({origin['name']})"
         made = f"{origin['name']}{_in_module(origin)} made {bad}{self._of_samples(found)}"
         if origin["phase"] == "update" and found["symptom"] == "weight":
             return f"the optimizer made {names} {bad}, although the gradients are finite ({origin['name']})"
