@@ -187,11 +187,19 @@ def penalty(model: nn.Module, batch: Any) -> Tensor:
     predicted = model(features, batch[2])
     (gradient,) = torch.autograd.grad(predicted.sum(), features, create_graph=True)
     norms = (gradient * (1 - mask_of(batch))[:, None]).square().sum(dim=1).sqrt()
-    return plain(model, batch) + norms.mean()
+    loss: Tensor = plain(model, batch) + norms.mean()
+    return loss
+
+
+def masked(model: nn.Module, batch: Any) -> Tensor:
+    """Leave out targets of NaN with `where`: the loss is finite, and its gradient is not."""
+    errors = (model(batch[0], batch[2]) - batch[1]).square()
+    return torch.where(batch[1].isnan(), torch.zeros_like(errors), errors).mean()
 
 
 STEPS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (plain, large, functional_code, functional_gradient, terms, updates_twice, penalty)
+    each.__name__: each
+    for each in (plain, large, functional_code, functional_gradient, terms, updates_twice, penalty, masked)
 }
 
 
@@ -275,7 +283,11 @@ PLANTED = [
     _of_module("the logarithm of 0 in compiled code", "log", compiled=True, text="log in module"),
     _of_module("the logarithm of 0 in a loop of the user", "log", own_loop=True, text="log in module"),
     Planted("0 divided by 0 outside of modules", {"step": "functional_code"}, text="div, outside of modules, made NaN"),
-    Planted("a term of the loss", {"step": "terms"}, text="log, outside of modules, made Inf for sample 29"),
+    Planted(
+        "a term of the loss",
+        {"step": "terms"},
+        text="log, outside of modules, made Inf for sample 29, in the term loss_log",
+    ),
     Planted(
         "the second loss of a step", {"step": "updates_twice"}, samples=False, text="div, outside of modules, made"
     ),
@@ -287,13 +299,22 @@ PLANTED = [
     Planted("a square root outside of modules", {"step": "functional_gradient"}, "backward"),
     Planted("the gradient of a gradient", {"step": "penalty"}, "backward"),
     Planted(
+        *("a target of NaN behind where", {"data": "target", "step": "masked"}, "backward"),
+        text="the data: batch[1] has NaN for sample 29, although the loss is finite",
+    ),
+    Planted(
+        "a hook has skipped a batch, but not its statistics",
+        {"data": "nan", "checked": "skip"},
+        text="the data: batch[0] has NaN for sample 29",
+    ),
+    Planted(
         "a scaler has skipped steps before",
         {"data": "nan", "precision": "fp16", "checked": "raise", "step": "large"},
         text="the data: batch[0] has NaN for sample 29",
     ),
     Planted(
         "a hook has skipped a batch before",
-        {"data": "nan", "checked": "skip", "spoil": ["after_train_iter", 9, "weight"]},
+        {"data": "target", "checked": "skip", "spoil": ["after_train_iter", 9, "weight"]},
         *("hook Spoils at after_train_iter", None, False, 9, "it made last.weight NaN"),
     ),
     Planted(

@@ -150,7 +150,8 @@ class Tracer:
 
     def first_origin(self) -> Origin | None:
         """Return the first origin of all, for a step that failed before it had a loss."""
-        return _first([origin for origin in self._labels.values() if not origin.intended])
+        known = [origin for origin in self._labels.values() if not origin.intended]
+        return _first([origin for origin in known if origin.number]) or _first(known)
 
     # -- every operation
 
@@ -203,7 +204,7 @@ class Tracer:
                 inputs=[describe(tensor) for tensor in inputs[:MOST_INPUTS]],
                 result=count_bad(result),
                 rows=self._rows(result),
-                intended=name.rstrip("_") in CONSTANTS and not bool(_values(result).isnan().any()),
+                intended=name.rstrip("_") in CONSTANTS and not bool(values_of(result).isnan().any()),
             )
         self._find_rows(origin, result)
         return origin
@@ -217,7 +218,7 @@ class Tracer:
     def _inherited(self, name: str, sources: list[Origin], result: Tensor) -> Origin | None:
         """Return the origin of a result that some inputs explain; None if the operation itself is the origin."""
         first = _first(sources)
-        if first is None or not first.intended or not bool(_values(result).isnan().any()):
+        if first is None or not first.intended or not bool(values_of(result).isnan().any()):
             return first
         masks = any(part in name for part in MASKED)
         return None if masks or first.kind != "data" else first  # of data, only a mask is -inf on purpose
@@ -227,7 +228,7 @@ class Tracer:
         memory = _memory_of(tensor)
         if memory not in self._labels:
             kind, name = self._named.get(memory, ("outside", "a tensor from outside of the step"))
-            numbers = _values(tensor)
+            numbers = values_of(tensor)
             infinite = not bool(numbers.isnan().any())
             intended = infinite and (kind != "data" or not bool((numbers == math.inf).any()))
             intended = intended or (kind == "outside" and numbers.numel() == 1)  # a constant
@@ -280,11 +281,11 @@ class Tracer:
 
 
 def _first(origins: Sequence[Origin]) -> Origin | None:
-    """Return the origin that came first. One that was intended counts only if there is no other."""
-    return min(origins, key=lambda origin: (origin.intended, origin.number), default=None)
+    """Return the origin that came first. One that was intended, or is unknown, counts only if there is no other."""
+    return min(origins, key=lambda origin: (origin.intended, origin.kind == "outside", origin.number), default=None)
 
 
-def _values(tensor: Tensor) -> Tensor:
+def values_of(tensor: Tensor) -> Tensor:
     """Return the numbers of a tensor: its part of this process, and of a sparse one those that it stores."""
     part = local_part(tensor.detach())
     return part if part.layout == torch.strided else part.coalesce().values() if part.is_sparse else part.values()
@@ -295,7 +296,7 @@ def is_bad(tensor: Tensor) -> bool:
     if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
         return False
     try:
-        return not bool(_values(tensor).isfinite().all())
+        return not bool(values_of(tensor).isfinite().all())
     except (RuntimeError, NotImplementedError):  # a kind of numbers that torch cannot look at
         return False
 
@@ -336,7 +337,7 @@ def named_tensors(value: Any, name: str = "batch") -> Iterator[tuple[str, Tensor
 
 def count_bad(tensor: Tensor) -> str:
     """Return how many numbers are NaN or Inf: `2 of 32 numbers are NaN`."""
-    values = _values(tensor)
+    values = values_of(tensor)
     counts = {"NaN": int(values.isnan().sum()), "Inf": int(values.isinf().sum())}
     texts = [f"{number} of {values.numel()} numbers are {name}" for name, number in counts.items() if number]
     return ", ".join(texts) or "all numbers are finite"
@@ -345,7 +346,7 @@ def count_bad(tensor: Tensor) -> str:
 def describe(tensor: Tensor) -> str:
     """Return the type, the shape and the range of a tensor: `float32 (8, 4) from -1.2000 to 3.1000`."""
     kind = f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-    values = _values(tensor)
+    values = values_of(tensor)
     if values.is_complex() or not values.numel():
         return kind
     finite = values.double()[values.isfinite()]

@@ -24,7 +24,7 @@ from hookline.common.files import real_path, write_text
 from hookline.common.numbers import is_finite
 from hookline.replay.rerun import ReplayOver
 from hookline.replay.running import in_a_process
-from hookline.replay.tracing import Tracer, is_bad, named_tensors
+from hookline.replay.tracing import Tracer, is_bad, named_tensors, values_of
 from hookline.replay.verdict import Verdict, choose
 from hookline.rundir import capsule
 from hookline.runner.hook import Hook
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hookline.replay.preparation import Task
     from hookline.runner.runner import Runner
 
-#: The most names of tensors, and the longest text, that a finding has.
+#: The most names of tensors that a finding has.
 MOST_NAMES = 5
 
 
@@ -118,10 +118,9 @@ class Search(Hook):
             self._note(runner, "between", odd, None)
 
     def _note_gradients(self, runner: Runner) -> None:
-        parameters = dict(runner.model.named_parameters())
-        self._gradients |= {
-            name: each.grad for name, each in parameters.items() if each.grad is not None and is_bad(each.grad)
-        }
+        gradients = {name: each.grad for name, each in runner.model.named_parameters() if each.grad is not None}
+        odd = find_non_finite({name: values_of(each) for name, each in gradients.items()}, gradients)
+        self._gradients |= {name: gradients[name] for name in odd}
 
     def _conclude(self, runner: Runner, step: int, batch: Any, failed: bool = False) -> None:
         """Note where the step has gone wrong, if it has."""
@@ -131,7 +130,7 @@ class Search(Hook):
         bad = [loss for loss in self._losses if is_bad(loss)]
         if bad and counts:
             self._note(runner, "loss", {"loss": bad[0]}, batch)
-        elif self._gradients and counts:
+        elif self._gradients and counts and not scaled:
             self._note(runner, "gradient", self._gradients, batch)
         elif odd := _odd_weights(runner):
             self._note(runner, "weight", odd, batch)
@@ -139,9 +138,13 @@ class Search(Hook):
             self._note(runner, "error", {}, batch)
         if self._gradients and scaled:
             self._overflows.append(step)
-        if self._is_tracing and step >= self.traced:
-            self._tracer.stop()
+        if step >= self.traced:
+            self._stop_tracing()
+
+    def _stop_tracing(self) -> None:
+        if self._is_tracing:
             self._is_tracing = False
+            self._tracer.stop()
 
     def _note(self, runner: Runner, symptom: str, tensors: Mapping[str, Tensor], batch: Any) -> None:
         """Write the finding of this process, unless there is one."""
@@ -153,6 +156,7 @@ class Search(Hook):
         origin = None
         if is_traced:
             origin = tracer.origin_of(list(tensors.values())) if tensors else tracer.first_origin()
+        self._stop_tracing()
         kind, samples = _samples(runner, batch)
         finding = {
             "step": runner.iter + 1,

@@ -48,6 +48,8 @@ class Verdict:
         known = phase.startswith("hook ") or symptom != "between"
         if phase and known and (symptom, phase) != ("gradient", "forward"):  # a number that only the gradient uses
             return str(phase)
+        if symptom == "weight" and origin is not None and origin["kind"] == "data":
+            return "forward"  # such as the statistics of a batch norm, although a hook has skipped the batch
         return {"loss": "forward", "gradient": "backward", "weight": "update", "between": "between"}.get(symptom, "")
 
     @property
@@ -81,7 +83,14 @@ class Verdict:
         where = {"forward": "in the forward pass", "backward": "in the backward pass", "update": "in the update"}
         where |= {"between": "before the step"}
         place = where.get(self.direction, f"in {self.direction}" if self.direction else "")
-        return f"it began in step {found['step']}{rank}{', ' * bool(place)}{place}: {self._cause(found)}"
+        term = f", in the term {', '.join(bad)}" if (bad := self._bad_terms(found)) else ""
+        return f"it began in step {found['step']}{rank}{', ' * bool(place)}{place}: {self._cause(found)}{term}"
+
+    def _bad_terms(self, found: dict[str, Any]) -> list[str]:
+        """Return the terms of the loss that are not finite, if others are."""
+        terms = {name: value for name, value in found["terms"].items() if name != "loss"}
+        bad = [name for name, value in terms.items() if isinstance(value, str)]
+        return bad if found["symptom"] == "loss" and len(bad) < len(terms) else []
 
     def _cause(self, found: dict[str, Any]) -> str:
         origin, names = found["origin"], ", ".join(found["names"])
@@ -95,7 +104,8 @@ class Verdict:
             }[found["symptom"]]
         kind, bad = origin["kind"], "NaN" if "NaN" in origin["result"] else "Inf"
         if kind == "data":
-            return f"the data: {origin['name']} has {bad}{self._of_samples(found)}"
+            finite = ", although the loss is finite" * (found["symptom"] == "gradient")
+            return f"the data: {origin['name']} has {bad}{self._of_samples(found)}{finite}"
         if kind in ("parameter", "buffer"):
             first = found["step"] == self.task.start + 1
             since = f", in {self.task.begins_at}" if first and found["symptom"] == "between" else ""
@@ -137,9 +147,8 @@ class Verdict:
             lines += [f"  result: {origin['result']}"] * bool(origin["result"])
         terms = {name: value for name, value in found["terms"].items() if name != "loss"}
         if terms and found["symptom"] == "loss":
-            bad = [name for name, value in terms.items() if isinstance(value, str)]
             shown = ", ".join(f"{name} {as_number(value)}" for name, value in terms.items())
-            lines.append(f"  terms of the loss: {shown}" + f" (not finite: {', '.join(bad)})" * bool(bad))
+            lines.append(f"  the step returned: {shown}")
         if found["symptom"] in ("gradient", "weight", "between"):
             lines.append(f"  not finite: {', '.join(found['names'])}" + _more(found))
         if found["symptom"] != "loss" and found["loss"] is not None:
