@@ -299,7 +299,9 @@ PLANTED = [
     Planted("a square root outside of modules", {"step": "functional_gradient"}, "backward"),
     Planted("the gradient of a gradient", {"step": "penalty"}, "backward"),
     Planted(
-        *("a target of NaN behind where", {"data": "target", "step": "masked"}, "backward"),
+        "a target of NaN behind where",
+        {"data": "target", "step": "masked"},
+        "backward",
         text="the data: batch[1] has NaN for sample 29, although the loss is finite",
     ),
     Planted(

@@ -90,8 +90,7 @@ def find_origin(task: Task, allow: Sequence[str], as_json: bool) -> None:
     from hookline.replay import triage
 
     verdict = triage.triage(task, partial(repeat, allow=tuple(allow)))
-    if task.capsule is not None:
-        triage.write(verdict)
+    triage.write(verdict)
     show(json.dumps(verdict.as_data(), indent=2) if as_json else "\n".join(verdict.lines()))
     if verdict.finding is None:
         raise typer.Exit(1)

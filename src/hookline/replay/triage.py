@@ -205,7 +205,10 @@ def _number(value: Any) -> float | str | None:
 
 
 def write(verdict: Verdict) -> None:
-    """Write what was found into the folder of the run, if it can be written."""
+    """Write what was found about a failure into the folder of the run, unless the run has passed it meanwhile."""
+    failure = verdict.task.capsule
+    if failure is None or not failure.path.exists():
+        return
     with suppress(OSError):
         write_text(verdict.task.folder / capsule.TRIAGE, json.dumps(verdict.as_data(), indent=1) + "\n")
 
