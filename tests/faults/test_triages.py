@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import nans, triages
+from tests.faults import planted, triages
 
 
 @pytest.mark.parametrize("name", triages.CAUSES)
@@ -25,4 +25,4 @@ def test_a_built_in_hook_is_not_blamed(name: str, tmp_path: Path) -> None:
 
 
 def test_there_are_at_least_as_many_as_promised() -> None:
-    assert (len(nans.PLANTED) >= 24, len(triages.MEDDLERS)) == (True, 12)
+    assert (len(planted.PLANTED) >= 24, len(triages.MEDDLERS)) == (True, 12)

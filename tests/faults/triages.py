@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from tests.contract import test_hooks as contract
-from tests.faults import children, nans
+from tests.faults import children, planted
 from tests.faults.replays import run_script
 from tests.replay import meddlers
 
@@ -29,7 +29,7 @@ if __name__ == "__main__":
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
-def fail_and_find(cause: nans.Planted, root: Path) -> str:
+def fail_and_find(cause: planted.Planted, root: Path) -> str:
     """Let a run fail, and look for the cause in new processes. Return what was wrong; empty if nothing was."""
     (root / "train.py").write_text(SCRIPT, encoding="utf-8")
     with children.running(run_script, str(root), cause.options) as child:
@@ -38,7 +38,7 @@ def fail_and_find(cause: nans.Planted, root: Path) -> str:
     words = ("replay", "run", "--triage", "--json")
     code, printed = children.command(*words, cwd=root, timeout=300, environment=ENVIRONMENT)
     found = _data_in(printed)
-    return nans.problems(cause, found) if found and not code else f"no result: {printed[-2000:]}"
+    return planted.problems(cause, found) if found and not code else f"no result: {printed[-2000:]}"
 
 
 def meddle_and_verify(name: str, root: Path) -> str:
@@ -89,6 +89,6 @@ def measure(cases: dict[str, T], check: Callable[[T, Path], str]) -> tuple[int, 
 
 
 #: All causes, all meddlers and all built-in hooks, by name.
-CAUSES = {cause.name: cause for cause in (*nans.PLANTED, *nans.OF_TWO)}
+CAUSES = {cause.name: cause for cause in (*planted.PLANTED, *planted.OF_TWO)}
 MEDDLERS = {name: name for name in meddlers.MEDDLERS}
 BUILT_IN = {name: name for name in contract.NAMES}

@@ -15,7 +15,7 @@ from hookline.replay import triage
 from hookline.replay.preparation import UNKNOWN, Task
 from hookline.replay.rerun import ReplayOver, Rerun, activated
 from hookline.rundir import capsule
-from tests.faults import nans
+from tests.faults import nans, planted
 
 
 def repeat_here(task: Task, scratch: Path, watchers: Any, options: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ def test_steps_that_a_scaler_skips_are_listed_and_are_no_cause(tmp_path: Path, m
     assert found["overflows"] == list(range(1, len(found["overflows"]) + 1)) != []
 
 
-@pytest.mark.parametrize("cause", nans.PLANTED, ids=lambda cause: cause.name)
-def test_a_planted_cause_is_found(cause: nans.Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cause", planted.PLANTED, ids=lambda cause: cause.name)
+def test_a_planted_cause_is_found(cause: planted.Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = find(cause.options, tmp_path, monkeypatch)
-    assert nans.problems(cause, found) == "", json.dumps(found, indent=1)
+    assert planted.problems(cause, found) == "", json.dumps(found, indent=1)

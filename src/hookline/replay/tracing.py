@@ -12,7 +12,7 @@ import linecache
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,11 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from hookline.common import torch_private
-from hookline.common.numbers import as_number
 from hookline.common.sharding import local_part
 from hookline.common.watching import compiled_modules, tensors_in
 from hookline.engine import loops
 from hookline.plan.callers import call_in_progress
+from hookline.replay.tensors import count_bad, describe, is_bad, memory_of, named_tensors, values_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -110,8 +110,8 @@ class Tracer:
         self._shapes = {tuple(parameter.shape) for parameter in model.parameters()}
         self._shapes |= {shape[::-1] for shape in self._shapes}
         #: The kinds and names of tensors that exist before the step, by their memory.
-        self._named = {_memory_of(each): ("parameter", name) for name, each in model.named_parameters()}
-        self._named |= {_memory_of(each): ("buffer", name) for name, each in model.named_buffers()}
+        self._named = {memory_of(each): ("parameter", name) for name, each in model.named_parameters()}
+        self._named |= {memory_of(each): ("buffer", name) for name, each in model.named_buffers()}
         self._labels: dict[int, Origin] = {}
         #: The modules that are being called: their name and type, and whether a backward pass calls them again.
         self._modules: list[tuple[str | None, str, bool]] = []
@@ -125,7 +125,7 @@ class Tracer:
     def take_batch(self, batch: Any, size: int) -> None:
         """Know the tensors of a batch of so many samples."""
         self._size = size
-        self._named |= {_memory_of(tensor): ("data", name) for name, tensor in named_tensors(batch)}
+        self._named |= {memory_of(tensor): ("data", name) for name, tensor in named_tensors(batch)}
 
     def start(self) -> None:
         """Follow all operations from now on."""
@@ -169,10 +169,10 @@ class Tracer:
         written = [] if schema is None or not schema.is_mutable else _written(schema, args, kwargs)
         if "batch_norm" in name:  # it changes its running statistics, which the schema does not say
             written += [tensor for tensors in given for tensor in tensors if id(tensor) not in before]
-        memory = {_memory_of(tensor) for tensors in given for tensor in tensors}
-        made = [each for each in tensors_in(outputs) if _memory_of(each) not in memory]  # and not only a view
+        memory = {memory_of(tensor) for tensors in given for tensor in tensors}
+        made = [each for each in tensors_in(outputs) if memory_of(each) not in memory]  # and not only a view
         for view in tensors_in(outputs):
-            if (origin := self._labels.get(_memory_of(view))) is not None:
+            if (origin := self._labels.get(memory_of(view))) is not None:
                 self._find_rows(origin, view)
         results = [*written, *made]
         for number, result in enumerate(results):
@@ -187,9 +187,9 @@ class Tracer:
                 ]
                 sources = [before[id(tensor)] for tensor in inputs if id(tensor) in before]
                 seen = [tensor for tensor in inputs if not any(tensor is each for each in results)]
-                self._labels[_memory_of(result)] = self._origin(name, position, sources, seen, result)
+                self._labels[memory_of(result)] = self._origin(name, position, sources, seen, result)
             elif id(result) not in before:
-                self._labels.pop(_memory_of(result), None)
+                self._labels.pop(memory_of(result), None)
         return outputs
 
     def _origin(
@@ -225,7 +225,7 @@ class Tracer:
 
     def _label(self, tensor: Tensor) -> Origin:
         """Return the origin of a tensor that has NaN or Inf."""
-        memory = _memory_of(tensor)
+        memory = memory_of(tensor)
         if memory not in self._labels:
             kind, name = self._named.get(memory, ("outside", "a tensor from outside of the step"))
             numbers = values_of(tensor)
@@ -285,31 +285,6 @@ def _first(origins: Sequence[Origin]) -> Origin | None:
     return min(origins, key=lambda origin: (origin.intended, origin.kind == "outside", origin.number), default=None)
 
 
-def values_of(tensor: Tensor) -> Tensor:
-    """Return the numbers of a tensor: its part of this process, and of a sparse one those that it stores."""
-    part = local_part(tensor.detach())
-    return part if part.layout == torch.strided else part.coalesce().values() if part.is_sparse else part.values()
-
-
-def is_bad(tensor: Tensor) -> bool:
-    """Return whether a tensor has NaN or Inf."""
-    if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
-        return False
-    try:
-        return not bool(values_of(tensor).isfinite().all())
-    except (RuntimeError, NotImplementedError):  # a kind of numbers that torch cannot look at
-        return False
-
-
-def _memory_of(tensor: Tensor) -> int:
-    """Return the address of the memory of a tensor, which its views share; its identity if it has none."""
-    try:
-        part = local_part(tensor)
-        return part.untyped_storage().data_ptr() or id(tensor)
-    except (RuntimeError, NotImplementedError):  # sparse tensors have no storage
-        return id(tensor)
-
-
 def _written(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """Return the tensors that an operation changes."""
     found: list[Tensor] = []
@@ -317,40 +292,3 @@ def _written(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
         if argument.alias_info is not None and argument.alias_info.is_write:
             found += tensors_in(args[number] if number < len(args) else kwargs.get(argument.name))
     return found
-
-
-def named_tensors(value: Any, name: str = "batch") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a batch with their places, such as `batch[0]` or `batch['image']`."""
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from named_tensors(each, f"{name}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        for number, each in enumerate(value):
-            yield from named_tensors(each, f"{name}[{number}]")
-    elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
-        for key, each in vars(value).items():
-            if isinstance(each, (Tensor, Mapping, list, tuple)):
-                yield from named_tensors(each, f"{name}.{key}")
-
-
-def count_bad(tensor: Tensor) -> str:
-    """Return how many numbers are NaN or Inf: `2 of 32 numbers are NaN`."""
-    values = values_of(tensor)
-    counts = {"NaN": int(values.isnan().sum()), "Inf": int(values.isinf().sum())}
-    texts = [f"{number} of {values.numel()} numbers are {name}" for name, number in counts.items() if number]
-    return ", ".join(texts) or "all numbers are finite"
-
-
-def describe(tensor: Tensor) -> str:
-    """Return the type, the shape and the range of a tensor: `float32 (8, 4) from -1.2000 to 3.1000`."""
-    kind = f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-    values = values_of(tensor)
-    if values.is_complex() or not values.numel():
-        return kind
-    finite = values.double()[values.isfinite()]
-    bad = f", {count_bad(values)}" if len(finite) < values.numel() else ""
-    if not len(finite):
-        return kind + bad
-    return f"{kind} from {as_number(float(finite.min()))} to {as_number(float(finite.max()))}{bad}"

@@ -24,7 +24,8 @@ from hookline.common.files import real_path, write_text
 from hookline.common.numbers import is_finite
 from hookline.replay.rerun import ReplayOver
 from hookline.replay.running import in_a_process
-from hookline.replay.tracing import Tracer, is_bad, named_tensors, values_of
+from hookline.replay.tensors import is_bad, named_tensors, values_of
+from hookline.replay.tracing import Tracer
 from hookline.replay.verdict import Verdict, choose
 from hookline.rundir import capsule
 from hookline.runner.hook import Hook
