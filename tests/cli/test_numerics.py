@@ -122,11 +122,12 @@ def test_the_answer_goes_with_the_failure(failed: Path, tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_train_finds_out_by_itself_and_changes_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
-    words = ("train", "c.yaml", "--allow", "tests.faults.nans")
-    code, printed = children.command(*words, cwd=tmp_path, timeout=120, environment={"OMP_NUM_THREADS": "1"})
+    allowed = ("--allow", "tests.faults.nans")
+    code, printed = children.command(
+        "train", "c.yaml", *allowed, cwd=tmp_path, timeout=120, environment={"OMP_NUM_THREADS": "1"}
+    )
     assert (code, "module 'cause' (Cause) made Inf for sample 29" in printed) == (4, True), printed
     assert json.loads((tmp_path / "run" / "triage.json").read_text())["ids"] == [nans.SAMPLE]
     contents = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "triage.json"}
-    words = ("replay", "run", "--triage", "--allow", "tests.faults.nans")
-    assert children.command(*words, cwd=tmp_path, timeout=120)[0] == 0
+    assert children.command("replay", "run", "--triage", *allowed, cwd=tmp_path, timeout=120)[0] == 0
     assert {path: path.read_bytes() for path in contents} == contents

@@ -252,8 +252,8 @@ def runner_of(options: dict[str, Any], folder: str | Path = "run") -> Runner:
     model, optimizer, loader, hooks = build(options)
     loop = TrainLoop(loader, STEPS[options.get("step", "plain")], max_epochs=2)
     optim = Optim(optimizer, accumulate=options.get("accumulate", 1))
-    precision = options.get("precision", "fp32")
-    return Runner(model, train=loop, optim=optim, custom_hooks=hooks, work_dir=folder, precision=precision, **GIVEN)
+    more = {name: options[name] for name in ("precision", "strategy") if name in options}
+    return Runner(model, train=loop, optim=optim, custom_hooks=hooks, work_dir=folder, **more, **GIVEN)
 
 
 def train(options: dict[str, Any]) -> None:

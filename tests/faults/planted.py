@@ -115,6 +115,7 @@ PLANTED = [
 OF_TWO = [
     _of_module("the logarithm of 0 in one of two processes", "log", text="log in module", nproc=2),
     _of_module("a square root in one of two processes", "root of 0", "backward", nproc=2),
+    _of_module("a square root in a sharded model", "root of 0", "backward", nproc=2, strategy="fsdp"),
 ]
 
 

@@ -108,8 +108,8 @@ class Verdict:
             return f"the data: {origin['name']} has {bad}{self._of_samples(found)}{finite}"
         if kind in ("parameter", "buffer"):
             first = found["step"] == self.task.start + 1
-            since = f", in {self.task.begins_at}" if first and found["symptom"] == "between" else ""
-            return f"the {kind} {origin['name']} had {bad} before{since}"
+            since = f"at {self.task.begins_at}" if first and found["symptom"] == "between" else "before"
+            return f"the {kind} {origin['name']} had {bad} {since}"
         if kind == "outside":
             return f"{origin['name']} has {bad}"
         if origin["phase"].startswith("hook ") and found["symptom"] in ("weight", "between", "gradient"):
