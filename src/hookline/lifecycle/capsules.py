@@ -31,8 +31,9 @@ def leave(host: Host, error: Exception) -> None:
     if isinstance(error, StorageError) or not isinstance(host, Run) or host.loading.refused:
         return
     try:
-        capsule.write(host.work_dir, describe(host, error))
-        if isinstance(error, NumericsError) and rerun.active is None:
+        content = describe(host, error)
+        capsule.write(host.work_dir, content)
+        if isinstance(error, NumericsError) and content["origin"]["kind"] and rerun.active is None:
             blame(error, f"to find the step, the module and the samples: hookline replay {host.work_dir} --triage")
     except Exception as another:
         host.terminal.note(f"the capsule of this failure could not be written: {described(another)}")
