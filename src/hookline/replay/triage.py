@@ -156,7 +156,10 @@ class Search(Hook):
         tracer, position = self._tracer, runner.position
         origin = None
         if is_traced:
-            origin = tracer.origin_of(list(tensors.values())) if tensors else tracer.first_origin()
+            origin = tracer.origin_of(list(tensors.values()))
+            if origin is None or (origin.kind == "outside" and runner.world_size > 1):
+                # The step failed before it had a loss, or processes have exchanged the numbers unseen.
+                origin = tracer.first_origin() or origin
         self._stop_tracing()
         kind, samples = _samples(runner, batch)
         finding = {
