@@ -40,6 +40,20 @@ def no_update(run: Session) -> None:
         run.stepped(loss_of(run, batch))
 
 
+def looping_over_all_in_an_epoch(run: Session) -> None:
+    for _ in run.epochs():
+        for batch in run:
+            run.step(loss_of(run, batch))
+
+
+def stepping_after_a_failed_step(run: Session) -> None:
+    for batch in run:
+        try:
+            run.step(loss_of(run, batch).detach())
+        except HooklineError:
+            run.step(loss_of(run, batch))
+
+
 def no_step(run: Session) -> None:
     for batch in run:
         loss = loss_of(run, batch)
@@ -138,6 +152,8 @@ def stepping_after_own_steps(run: Session) -> None:
         (going_back, {}, "the body of the loop has called backward() itself, and run.step(loss) would add its "),
         (looping_twice, {}, "the loop over the batches is over: `for batch in run` has the batches of all epochs"),
         (using_an_epoch_twice, {}, "the batches of epoch 0 are used up; write one loop over them: for batch in epoch"),
+        (looping_over_all_in_an_epoch, {}, "inside `for epoch in run.epochs()`, write: for batch in epoch, not: for "),
+        (stepping_after_a_failed_step, {}, "the loss has no gradient: it was detached (.item(), .detach(), no_grad)"),
         (never_looping, {}, "the loop over the batches never began, so nothing was trained: for batch in run"),
         (logging_the_loss, {}, "run.log() cannot record 'train/loss': every step records it; use another name"),
         (skipping_twice, {}, "run.skip(reason) was called a second time for one batch"),

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from hookline.checks.evaluations import watched_metrics
 from hookline.common import rng
+from hookline.common.sharding import is_sharded
 from hookline.engine.loop_specs import TrainLoop
 from hookline.errors import ConfigError, blame, described, did_you_mean
 from hookline.integrations.host import EngineData, GuestOptim, GuestRunner, samples_of
@@ -45,6 +46,10 @@ log = logging.getLogger("hookline")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+#: Built-in hooks that read the weights, or the gradients of all of them.
+NEED_WEIGHTS = ("CheckpointHook", "EvaluateHook", "GradNormHook")
 
 
 def check_version(package: str, tested: str) -> None:
@@ -169,6 +174,11 @@ class Guest:
         return bool(self._open)
 
     @property
+    def batches_left(self) -> int | None:
+        """Return the number of batches that are left of this pass, or of the training; None if it is unknown."""
+        return self._host.training.batches_to_come() if self.is_running else None
+
+    @property
     def stopped(self) -> bool:
         """Return whether a hook has stopped training, so that the engine must end it."""
         return self.runner is not None and bool(self.runner.stopped)
@@ -214,10 +224,12 @@ class Guest:
         )
         host = self._host = runner._host
         self._refuse_without_validation(validates)
+        self._refuse_sharded(model)
         self._in_epoch = self._in_step = self._in_forward = False
         with rng.preserved():
             self._enter(session(host, "train", host.start, host.stages))
             host.position.epoch, host.position.iter = at
+            host.position.batch = max(at[1] - at[0] * length, 0) if length else 0
             self._enter(host.training.driving())
 
     def _refuse_without_validation(self, validates: bool) -> None:
@@ -227,6 +239,17 @@ class Guest:
             raise ConfigError(
                 f"{who} needs the metric '{name}', but this training has no validation; add one to {self.engine}"
             )
+
+    def _refuse_sharded(self, model: nn.Module) -> None:
+        """Refuse hooks that need whole weights or gradients if each process has only a part of them."""
+        sharded = any(is_sharded(each) or hasattr(each, "ds_id") for each in model.parameters())
+        sharded = sharded or any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
+        for name in NEED_WEIGHTS if sharded else ():
+            if self.uses(name):
+                raise ConfigError(
+                    f"{name} cannot be used here: {self.engine} has split the model over the processes, and only "
+                    f"{self.engine} can put it together; remove the hook, or train without FSDP and DeepSpeed"
+                )
 
     @ending_on_failure
     def begin_epoch(self) -> None:
@@ -245,7 +268,9 @@ class Guest:
 
     @ending_on_failure
     def begin_step(self, batch: Any, last: bool) -> None:
-        """Begin an iteration with a batch."""
+        """Begin an iteration with a batch. An engine that resumes inside an epoch may not tell that it begins."""
+        if not self._in_epoch:
+            self.begin_epoch()
         if self._in_epoch and not self.stopped:
             self._enter(self._host.training.iteration(batch, last))
             self._in_step = True

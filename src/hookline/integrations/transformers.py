@@ -90,6 +90,9 @@ class HooklineCallback(TrainerCallback):
         #: True from the beginning of a step of the Trainer to its end: validations are outside.
         self._in_window = False
         self._in_iteration = False
+        #: The batches of the current optimizer step, in all processes. A model that is told the number of tokens in all
+        #: of them returns its share of their mean: then the loss is divided by them.
+        self._shares = self._divided_by = 1
         #: True once the model has returned a loss, or it was reported that it returns none.
         self._knows_loss = False
         _callbacks.add(self)
@@ -148,22 +151,25 @@ class HooklineCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Begin the batches of an optimizer step."""
         self._in_window = True
+        left, accumulate = self._guest.batches_left, args.gradient_accumulation_steps
+        self._shares = accumulate if left is None else min(accumulate, left)
+        if args.average_tokens_across_devices:
+            self._shares *= args.world_size
 
     def _before_forward(self, model: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Begin an iteration with the arguments of the model as its batch."""
         if self._in_window and not self._in_iteration and torch.is_grad_enabled():
             self._in_iteration = True
             batch: dict[Any, Any] = {**dict(enumerate(arguments)), **named}
-            runner = self._guest.runner
-            last = self._length is not None and runner is not None and runner.position.batch + 1 >= self._length
-            self._guest.begin_step(batch, last)
+            self._divided_by = self._shares if named.get("num_items_in_batch") is not None else 1
+            self._guest.begin_step(batch, self._guest.batches_left == 1)
 
     def _after_forward(self, model: Any, arguments: Any, outputs: Any) -> None:
         """Show the loss to hooks, as the model returns it."""
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
         if self._in_iteration and isinstance(loss, torch.Tensor):
             self._knows_loss = True
-            self._guest.take_loss(loss)
+            self._guest.take_loss(loss if self._divided_by == 1 else loss * self._divided_by)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """End an iteration inside an accumulation window."""
