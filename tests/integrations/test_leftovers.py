@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import StepLR
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, HooklineError
 from hookline.hooks import EMAHook
+from hookline.integrations import open_session
 from hookline.testing import toy_data, toy_model
 from tests.contract.test_hooks import _in_a_folder_with_a_module
 from tests.integrations.test_session import loss_of, stepping, toy_session, use
@@ -202,6 +203,25 @@ def test_a_loop_that_zeroes_the_gradients_of_each_step_has_the_same_bits() -> No
     use(theirs := toy_session(work_dir="theirs"), stepping)
     for name, weight in theirs.runner.model.state_dict().items():
         assert torch.equal(weight, ours.runner.model.state_dict()[name])
+
+
+def test_a_session_that_nobody_has_closed_is_left_at_the_end_of_the_process() -> None:
+    def train() -> Iterator[Session]:
+        with toy_session(work_dir="run") as run:
+            for batch in run:
+                run.step(loss_of(run, batch))
+                yield run
+
+    training = train()
+    next(training)
+    run = next(training)
+    open_session.leave()
+    assert run.runner.stopped.reason == "the loop was left"
+    assert [path.name for path in Path("run").glob("*.pth")] == ["iter_2.pth"]
+    assert "the session was still open at the end of the process" in Path("run/run.log").read_text()
+    training.close()  # as the interpreter does it after this
+    with toy_session(work_dir="next") as run:
+        stepping(run)
 
 
 @pytest.mark.parametrize(

@@ -52,23 +52,18 @@ R = TypeVar("R")
 NEED_WEIGHTS = ("CheckpointHook", "EvaluateHook", "GradNormHook")
 
 
-def check_version(package: str, tested: str) -> None:
-    """Warn about a version of an engine that is not the tested one. The last number of a version makes no difference.
-
-    Args:
-        package: The name of the installed package.
-        tested: The version that hookline is tested with.
-    """
+def check_version(engine: Engine) -> None:
+    """Warn about a version of an engine that is not the tested one. Its last number makes no difference."""
+    package = engine.name.lower()
     try:
         found = version(package)
     except PackageNotFoundError:
         return
-    series, wanted = (re.findall(r"\d+", each)[:2] for each in (found, tested))
+    series, wanted = (list(map(int, re.findall(r"\d+", each)[:2])) for each in (found, engine.tested))
     if series != wanted:
-        age = "newer" if list(map(int, series)) > list(map(int, wanted)) else "older"
         log.warning(
             "%s %s is %s than %s, which hookline is tested with; if something fails, install that version",
-            *(package, found, age, tested),
+            *(package, found, "newer" if series > wanted else "older", engine.tested),
         )
 
 
@@ -122,6 +117,7 @@ class Guest:
         weigh: Callable[[Any], Any] | None,
         options: Mapping[str, Any],
     ) -> None:
+        check_version(engine)
         self.engine, self._hooks, self._work_dir = engine.name, list(hooks), work_dir
         self._weigh = weigh if weigh is not None else samples_of
         if unknown := [name for name in options if name not in self.OPTIONS]:

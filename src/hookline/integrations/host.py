@@ -19,8 +19,9 @@ from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.engine.loops import handle_requests
 from hookline.engine.training import Training
 from hookline.errors import HookError
+from hookline.integrations.own_validation import OwnValidation
 from hookline.optim.optim import Optim
-from hookline.run.position import CurrentWeight, Span
+from hookline.run.position import Span
 from hookline.runner.host import RunnerHost
 from hookline.runner.runner import Runner
 from hookline.runner.stages import RunStages
@@ -108,6 +109,10 @@ class SeveralProcesses(Processes):
     def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
         """Return the loader as it is: the engine shares the data."""
         return loader
+
+    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
+        """Return the model as it is: the engine evaluates it."""
+        return nullcontext(wrapped)
 
 
 def find_strategy() -> Strategy:
@@ -209,6 +214,10 @@ class GuestTraining(Training):
 class GuestEvaluation(Evaluation):
     """Follows the validations of an engine. A guest starts none."""
 
+    def __init__(self, host: Any, *arguments: Any) -> None:
+        super().__init__(host, *arguments)
+        self._validation = OwnValidation(host)
+
     def due(self, position: Any = None) -> bool:
         """Return False: the engine decides when to validate."""
         return False
@@ -218,25 +227,18 @@ class GuestEvaluation(Evaluation):
         """Return False: a request cannot start a validation."""
         return False
 
+    def in_mode(self) -> AbstractContextManager[None]:
+        """Leave the modes of the model alone."""
+        return nullcontext()
+
     @contextmanager
     def validating(self) -> Iterator[dict[str, Any]]:
         """Surround a validation of the engine with its points. The body fills in the metrics of the main process."""
-        host, plan, position = self.host, self.host.plan, self.host.position
-        host.strategy.settle()
-        of_training, self.current.weight = self.current.weight, CurrentWeight()
+        host, metrics = self.host, dict[str, Any]()
         self.running = self.loops["val"][""]
-        metrics: dict[str, Any] = {}
-        with plan.ledger.part("validation"), plan.around("val"):
-            plan.call("before_val", {})
-            with plan.around("val_epoch"):
-                plan.call("before_val_epoch", {})
-                yield metrics
-                plan.call("after_val_epoch", {"metrics": host.strategy.on_main(lambda: metrics)})
-            position.validated_at = position.iter
-            plan.call("after_val", {})
-        self.current.weight = of_training
-        position.validations += 1
-        host.journal.note("validation")
+        with self._validation.running():
+            yield metrics
+            self._validation.take(host.strategy.on_main(lambda: metrics))
         if host.requests.pending:
             handle_requests(host)
 

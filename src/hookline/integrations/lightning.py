@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError
-from hookline.integrations.guest import Guest, as_metrics, check_version
+from hookline.integrations.guest import Guest, as_metrics
 from hookline.integrations.refusals import Engine
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ INSTEAD = {
     "ProgressHook": "the progress bar of Lightning",
     "SyncBuffersHook": "Trainer(sync_batchnorm=True)",
 }
-ENGINE = Engine("Lightning", instead=INSTEAD)
+ENGINE = Engine("Lightning", TESTED, instead=INSTEAD)
 
 
 def _do_nothing() -> None:
@@ -69,7 +69,6 @@ class HooklineCallback(Callback):
         weigh: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> None:
-        check_version("lightning", TESTED)
         self._guest = Guest(ENGINE, hooks, work_dir, default_hooks, weigh, options)
         #: The metrics before the validation that is running.
         self._before: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from hookline.engine.loops import handle_requests
 from hookline.engine.steps import as_outputs
 from hookline.errors import HooklineError
+from hookline.integrations import open_session
 from hookline.integrations.epoch import Epoch
 from hookline.integrations.inverted import LEAVE, PASS_ENDED, SKIPPED, STEPPED, Inverted, Mark, Stepped
 from hookline.integrations.leftovers import Leftovers, refuse_own_steps
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     from hookline.integrations.inverted import Drive
     from hookline.runner.runner import Runner
-
-#: The session that is open in this process.
-_open: list[Session] = []
 
 
 class Session:
@@ -65,29 +63,23 @@ class Session:
     # -- the context
 
     def __enter__(self) -> Session:
-        if _open:
-            raise HooklineError(
-                f"a session is already open in this process ({_open[0].runner.work_dir}); two of them would use the "
-                "same random generators and signals, so end the first one before the next"
-            )
         if self._drive is not None:
             raise HooklineError("this session was already used; create a new one with hookline.session(...)")
-        _open.append(self)
-        try:
-            self._leaving.enter_context(self._host.training_session())
-        except BaseException:
-            _open.remove(self)
-            raise
-        self._leaving.callback(_open.remove, self)
-        self._loop = Inverted(self._host.training)
-        self._drive = self._loop.drive()
-        self._leftovers.start(self._leaving)
-        self._model.watch(self._leaving)
+        with ExitStack() as leaving:
+            leaving.enter_context(open_session.only(self))
+            leaving.enter_context(self._host.training_session())
+            self._loop = Inverted(self._host.training)
+            self._drive = self._loop.drive()
+            self._leftovers.start(leaving)
+            self._model.watch(leaving)
+            self._leaving = leaving.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_closed:  # at the end of the process, before the generator that it is in
+            return
         try:
             self._end(None if isinstance(error, GeneratorExit) else error)
         except BaseException as raised:

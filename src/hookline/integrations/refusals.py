@@ -52,12 +52,14 @@ class Engine:
 
     Args:
         name: The name, for messages.
+        tested: The version that hookline is tested with.
         reasons: Why hooks cannot be used in it, by name, besides those that no engine allows.
         instead: What to use instead of a hook, by its name.
         unreached: Why points are never called, by name.
     """
 
     name: str
+    tested: str
     reasons: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
     unreached: Mapping[str, str] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from hookline.errors import ConfigError, HooklineError
-from hookline.integrations.guest import Guest, as_metrics, check_version
+from hookline.integrations.guest import Guest, as_metrics
 from hookline.integrations.refusals import Engine
 
 try:
@@ -55,7 +55,7 @@ UNREACHED = dict.fromkeys(
     ("before_val_iter", "after_val_iter", "around_val_iter"),
     "it shows no batches of a validation to callbacks; use compute_metrics of the Trainer",
 )
-ENGINE = Engine("Transformers", REASONS, INSTEAD, UNREACHED)
+ENGINE = Engine("Transformers", TESTED, REASONS, INSTEAD, UNREACHED)
 #: Entries of the metrics of an evaluation that are no metrics of the model.
 NO_METRICS = frozenset(
     ("epoch", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
@@ -83,7 +83,6 @@ class HooklineCallback(TrainerCallback):
         weigh: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> None:
-        check_version("transformers", TESTED)
         self._guest = Guest(ENGINE, hooks, work_dir, default_hooks, weigh, options)
         self._handles: list[Any] = []
         self._length: int | None = None
