@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 #: Built-in hooks that read the weights, or the gradients of all of them.
-NEED_WEIGHTS = ("CheckpointHook", "EvaluateHook", "GradNormHook")
+NEED_WEIGHTS = frozenset({"CheckpointHook", "EvaluateHook", "GradNormHook"})
 
 
 def check_version(engine: Engine) -> None:
@@ -128,7 +128,8 @@ class Guest:
             )
         self._options = {"quiet": True, **options}
         self._default_hooks = {**NOT_BY_DEFAULT, **(default_hooks or {})}
-        refuse_actors(engine, self._hooks, self._default_hooks)
+        #: The names of the classes of the hooks.
+        self.uses = refuse_actors(engine, self._hooks, self._default_hooks)
         #: The trainer that this guest belongs to.
         self._owner: Any = None
         self.runner: GuestRunner | None = None
@@ -145,13 +146,6 @@ class Guest:
                 "to the first one; create one for each"
             )
         self._owner = trainer
-
-    def uses(self, name: str) -> bool:
-        """Return whether one of the hooks has this name."""
-        given = [each.get("type") if isinstance(each, Mapping) else each for each in self._hooks]
-        return any(
-            each == name or type(each).__name__ == name or getattr(each, "__name__", "") == name for each in given
-        )
 
     # -- contexts that begin in one callback and end in another
 
@@ -240,12 +234,11 @@ class Guest:
         """Refuse hooks that need whole weights or gradients if each process has only a part of them."""
         sharded = any(is_sharded(each) or hasattr(each, "ds_id") for each in model.parameters())
         sharded = sharded or any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
-        for name in NEED_WEIGHTS if sharded else ():
-            if self.uses(name):
-                raise ConfigError(
-                    f"{name} cannot be used here: {self.engine} has split the model over the processes, and only "
-                    f"{self.engine} can put it together; remove the hook, or train without FSDP and DeepSpeed"
-                )
+        if sharded and (names := sorted(self.uses & NEED_WEIGHTS)):
+            raise ConfigError(
+                f"{names[0]} cannot be used here: {self.engine} has split the model over the processes, and only "
+                f"{self.engine} can put it together; remove the hook, or train without FSDP and DeepSpeed"
+            )
 
     @ending_on_failure
     def begin_epoch(self) -> None:
@@ -291,7 +284,7 @@ class Guest:
     def report_no_loss(self, why: str) -> None:
         """Warn that no loss is recorded. Refuse a hook that needs it."""
         text = f"the model returns no loss, and {why}"
-        if self.uses("CheckInvalidLossHook"):
+        if "CheckInvalidLossHook" in self.uses:
             raise ConfigError(f"CheckInvalidLossHook cannot check the loss: {text}; let the model return it")
         log.warning("%s: train/loss is not recorded; let the model return its loss", text)
 

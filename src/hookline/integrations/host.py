@@ -81,8 +81,8 @@ class EnginePass:
         return False
 
 
-class OneProcess(Single):
-    """One process. The engine has prepared the model."""
+class Prepared(Strategy):
+    """Leaves the model and the data as the engine has prepared them."""
 
     def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
         """Return the model as it is."""
@@ -92,8 +92,16 @@ class OneProcess(Single):
         """Return the loader as it is."""
         return loader
 
+    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
+        """Return the model as it is."""
+        return nullcontext(wrapped)
 
-class SeveralProcesses(Processes):
+
+class OneProcess(Prepared, Single):
+    """One process."""
+
+
+class SeveralProcesses(Prepared, Processes):
     """The processes that the engine has started. Records and requests are exchanged in groups of hookline's own."""
 
     name = "engine"
@@ -101,18 +109,6 @@ class SeveralProcesses(Processes):
     def __init__(self) -> None:
         super().__init__()
         self.group.rank, self.group.world_size = distributed.get_rank(), distributed.get_world_size()
-
-    def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
-        """Return the model as it is: the engine has prepared it."""
-        return model
-
-    def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
-        """Return the loader as it is: the engine shares the data."""
-        return loader
-
-    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
-        """Return the model as it is: the engine evaluates it."""
-        return nullcontext(wrapped)
 
 
 def find_strategy() -> Strategy:

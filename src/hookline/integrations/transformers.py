@@ -136,7 +136,7 @@ class HooklineCallback(TrainerCallback):
         ]
 
     def _refuse_clipped_norms(self, args: Any) -> None:
-        if args.max_grad_norm and self._guest.uses("GradNormHook"):
+        if args.max_grad_norm and "GradNormHook" in self._guest.uses:
             raise ConfigError(
                 f"GradNormHook cannot be used inside Transformers with max_grad_norm={args.max_grad_norm}: its "
                 "callbacks see the gradients only after they are clipped. Set max_grad_norm=0, or use the grad_norm "
