@@ -1,7 +1,7 @@
 """Measure the published figures about faults: `python -m tests.faults.figures --kills 200`.
 
     KILL    the resumes after kill -9 that are bit-exact: all
-    LOOPS   the same of loops of the user, in five shapes, one of them in two processes; alone with `--loops 200`
+    LOOPS   the same of loops of the user, in five shapes, one of them in two processes; only with `--loops 200`
     CODE    the hostile inputs that executed code, or wrote outside the run's folder: none
     SILENT  the bad inputs that ended with exit code 0: none
     RANKS   the kills of one of two ranks after which the restarted run ended in the same bits: all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +206,7 @@ def test_a_loop_that_zeroes_the_gradients_of_each_step_has_the_same_bits() -> No
 
 
 def test_a_session_that_nobody_has_closed_is_left_at_the_end_of_the_process() -> None:
-    def train() -> Iterator[Session]:
+    def train() -> Generator[Session, None, None]:
         with toy_session(work_dir="run") as run:
             for batch in run:
                 run.step(loss_of(run, batch))

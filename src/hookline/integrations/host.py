@@ -92,9 +92,10 @@ class Prepared(Strategy):
         """Return the loader as it is."""
         return loader
 
-    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
-        """Return the model as it is."""
-        return nullcontext(wrapped)
+    @contextmanager
+    def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
+        """Yield the model as it is."""
+        yield wrapped
 
 
 class OneProcess(Prepared, Single):
