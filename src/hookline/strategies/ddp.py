@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hookline.errors import ConfigError, did_you_mean
+from hookline.errors import ConfigError, blame, did_you_mean
 from hookline.strategies.base import unwrap
 from hookline.strategies.processes import TIMEOUT, Processes
 
@@ -63,8 +63,9 @@ class DDP(Processes):
     def explain(self, error: BaseException) -> BaseException:
         """Return the root-cause error; add the setting to an error of torch that names its own."""
         if NO_GRADIENT in str(error):
-            error.add_note(
-                "a parameter got no gradient: the loss does not use it, or a hook froze it after the model was wrapped; "
-                "set strategy: {type: ddp, find_unused_parameters: true}"
+            blame(
+                error,
+                "a parameter got no gradient: the loss does not use it, or a hook has frozen it since the strategy "
+                "wrapped the model; set strategy: {type: ddp, find_unused_parameters: true}",
             )
         return super().explain(error)
