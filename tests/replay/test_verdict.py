@@ -14,7 +14,13 @@ TASK = Task(Path("runs/x"), None, 0, 1, 9, None, 1, UNKNOWN, None)
 
 
 def origin(kind: str = "operation", name: str = "div", phase: str = "forward", **more: Any) -> dict[str, Any]:
-    given = {"inputs": [], "result": "1 of 4 numbers are NaN", "rows": None, "module": None, "module_type": ""}
+    given: dict[str, Any] = {
+        "inputs": [],
+        "result": "1 of 4 numbers are NaN",
+        "rows": None,
+        "module": None,
+        "module_type": "",
+    }
     return {**given, "place": "", "kind": kind, "name": name, "phase": phase, **more}
 
 
