@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from hookline.common import generators
+
 
 def seed_everything(seed: int) -> None:
     """Seed the generators of torch (on every device), numpy and Python."""
@@ -76,13 +78,14 @@ def _devices() -> dict[str, ModuleType]:
 @contextmanager
 def preserved() -> Iterator[None]:
     """Restore the generators after the `with` block, whatever was drawn inside it."""
-    on_cpu, in_python, in_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
+    twisters = (generators.python, generators.numpy)
+    on_cpu, states = torch.get_rng_state(), [twister.state() for twister in twisters]
     on_devices = [(module, module.get_rng_state_all()) for module in _devices().values()]
     try:
         yield
     finally:
         torch.set_rng_state(on_cpu)
-        random.setstate(in_python)
-        np.random.set_state(in_numpy)
-        for module, states in on_devices:
-            module.set_rng_state_all(states)
+        for twister, state in zip(twisters, states, strict=True):
+            twister.restore(state)
+        for module, saved in on_devices:
+            module.set_rng_state_all(saved)
