@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.collector import paused
 from hookline.common.version import VERSION
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"hookline.{name}")  # importing it also sets the attribute
     if name in _HOME:
-        value = getattr(importlib.import_module(f"hookline.{_HOME[name]}"), name)
+        with paused():
+            value = getattr(importlib.import_module(f"hookline.{_HOME[name]}"), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'hookline' has no attribute '{name}'")

@@ -66,6 +66,7 @@ class PythonTwister(Twister):
 
     def __init__(self) -> None:
         self._generator: Any = random.seed.__self__  # type: ignore[attr-defined]  # it is a bound method
+        self._seed = super(random.Random, self._generator).seed  # without the checks of types
         fits = random.Random.__base__.__basicsize__ >= object.__basicsize__ + self._form.size
         if sys.implementation.name == "cpython" and fits:
             copy = _copier(id(self._generator) + object.__basicsize__, self._form.size)
@@ -84,7 +85,8 @@ class PythonTwister(Twister):
         return (*numbers, position)
 
     def seed(self, seed: int) -> None:  # noqa: D102  # as in the base class
-        random.seed(seed)
+        self._seed(seed)
+        self._generator.gauss_next = None
 
 
 class NumpyTwister(Twister):

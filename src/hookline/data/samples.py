@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The key of a sample: seed, epoch, index.
 Key = tuple[int, int, int]
+
+BEGINNING = itemgetter(0, 1)
 
 TWISTERS = (generators.python, generators.numpy)
 torchs = torch.default_generator
@@ -47,7 +50,7 @@ class Seeded(Dataset[Any]):
         #: Whether a batch is selected from tensors, without its samples.
         self._from_tensors = is_tensors and not self._samples_draw and self.collate is default_collate
         #: Whether samples are read together, as long as none of them draws.
-        self._together = not draws and hasattr(inner, "__getitems__")
+        self._together = not draws and _reads_together(type(inner))
         #: The generators, by their place in TWISTERS, that are seeded for every sample.
         self._used: set[int] = set(range(len(TWISTERS))) if draws else set()
         #: Whether the next batch finds out which generators are used.
@@ -123,11 +126,11 @@ class Seeded(Dataset[Any]):
                     before = self._seed(seed)
                     samples.append(dataset[index])
                     self._note_draws(before)
-                    continue
-                seed_torch(seed)
-                for twister in used:
-                    twister.seed(seed)
-                samples.append(dataset[index])
+                else:
+                    seed_torch(seed)
+                    for twister in used:
+                        twister.seed(seed)
+                    samples.append(dataset[index])
         return samples
 
     def _collate(self, keys: list[Key], samples: list[Any]) -> Any:
@@ -169,6 +172,16 @@ class _Blame:
             blame(error, f"reading sample {index} of epoch {epoch} in {where}", exit_code=DataError.exit_code)
 
 
+def _reads_together(kind: type) -> bool:
+    """Return whether a class reads several samples in one call, and no subclass of it changes a single sample."""
+    for base in kind.__mro__:
+        if "__getitems__" in vars(base):
+            return True
+        if "__getitem__" in vars(base):
+            return False
+    return False
+
+
 def _innermost(dataset: Any) -> Any:
     while type(dataset) is Subset:
         dataset = dataset.dataset
@@ -196,14 +209,12 @@ def _is_plain(tensor: Tensor) -> bool:
 
 def _seeds(keys: Sequence[Key]) -> list[int]:
     """Return `mix(*key)` of each key, faster, because keys of a batch begin with the same numbers."""
-    seeds, beginning, shared = [], None, None
-    for seed, epoch, index in keys:
-        if (seed, epoch) != beginning:
-            beginning, shared = (seed, epoch), blake2b(f"{seed},{epoch},".encode(), digest_size=8)
-        one = shared.copy()
-        one.update(str(index).encode())
-        seeds.append(int.from_bytes(one.digest(), "big") >> 1)
-    return seeds
+    beginnings = set(map(BEGINNING, keys))
+    if len(beginnings) > 1:
+        return [mix(*key) for key in keys]
+    begun = ",".join(map(str, beginnings.pop())).encode() + b","
+    digests = [blake2b(begun + str(index).encode(), digest_size=8).digest() for _, _, index in keys]
+    return [int.from_bytes(digest, "big") >> 1 for digest in digests]
 
 
 def mix(*parts: int) -> int:
