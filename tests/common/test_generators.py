@@ -83,23 +83,24 @@ def test_without_the_words_the_official_state_is_used_and_counts_as_changed(case
 
 
 def test_another_bit_generator_of_numpy_is_noticed() -> None:
-    before = np.random.get_bit_generator()
+    numpy_random: Any = np.random  # its stub hides some functions
+    before = numpy_random.get_bit_generator()
     kept = np.random.get_state()
     try:
         twister = NumpyTwister()
         twister.state()
-        np.random.set_bit_generator(np.random.PCG64(1))
+        numpy_random.set_bit_generator(np.random.PCG64(1))
         state = twister.state()
         first = np.random.rand()
         assert twister.differs(state)
         twister.restore(state)
         assert np.random.rand() == first
-        np.random.set_bit_generator(np.random.MT19937(1))
+        numpy_random.set_bit_generator(np.random.MT19937(1))
         state = twister.state()
         assert not twister.differs(state)
         first = np.random.rand()
         twister.restore(state)
         assert np.random.rand() == first
     finally:
-        np.random.set_bit_generator(before)
+        numpy_random.set_bit_generator(before)
         np.random.set_state(kept)

@@ -14,6 +14,7 @@ import struct
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,8 +67,9 @@ class PythonTwister(Twister):
 
     def __init__(self) -> None:
         self._generator: Any = random.seed.__self__  # type: ignore[attr-defined]  # it is a bound method
-        self._seed = super(random.Random, self._generator).seed  # without the checks of types
-        fits = random.Random.__base__.__basicsize__ >= object.__basicsize__ + self._form.size
+        in_c: Any = random.Random.__base__
+        self._seed = partial(in_c.seed, self._generator)  # without the checks of types
+        fits = in_c.__basicsize__ >= object.__basicsize__ + self._form.size
         if sys.implementation.name == "cpython" and fits:
             copy = _copier(id(self._generator) + object.__basicsize__, self._form.size)
             self._copy = copy if self._unpacked(copy()) == random.getstate()[1] else None
@@ -100,7 +102,7 @@ class NumpyTwister(Twister):
         self._complete = b""
 
     def state(self) -> State:  # noqa: D102  # as in the base class
-        source = np.random.get_bit_generator()
+        source = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stub hides it
         if source is not self._source:
             self._find_words(source)
         if self._copy is not None:

@@ -69,8 +69,8 @@ class Average:
 
     def _add_up(self) -> None:
         kinds = {(value.dtype, value.device) for value in self._values}
-        values = self._values if len(kinds) == 1 else [value.cpu().double() for value in self._values]
-        values = torch.stack(values).cpu().double() if values else torch.zeros(0)  # one copy from the device
+        alike = self._values if len(kinds) == 1 else [value.cpu().double() for value in self._values]
+        values = torch.stack(alike).cpu().double() if alike else torch.zeros(0)  # one copy from the device
         weights = torch.tensor(self._weights, dtype=torch.float64)
         self._sums = self._sums + torch.stack([(values * weights).sum(), weights.sum()])
         self._values, self._weights = [], []
