@@ -84,7 +84,7 @@ def measure(runner: Runner, steps: int, folder: Path) -> tuple[Speed, int]:
 def shape_of(runner: Runner) -> Shape:
     """Return the length of the whole run."""
     from hookline.data.sources import as_resumable
-    from hookline.hooks import CheckpointHook
+    from hookline.hooks.checkpoint import CheckpointHook, count_saves
     from hookline.report.speed import Shape
 
     loop, saving = runner.train_loop, [entry.hook for entry in runner._host.plan if type(entry.hook) is CheckpointHook]
@@ -94,7 +94,7 @@ def shape_of(runner: Runner) -> Shape:
     return Shape(
         steps=loop.planned.total_iters,
         validations=loop.planned.total_validations,
-        saves=sum(hook.count_saves(runner) or 0 for hook in saving),
+        saves=sum(count_saves(hook, runner) or 0 for hook in saving),
         batches=(sum(short for short, _ in known), sum(whole for _, whole in known)) if known == lengths else None,
         workers=0 if resumable is None else resumable.inner.num_workers,
     )

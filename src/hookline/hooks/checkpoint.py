@@ -180,13 +180,6 @@ class CheckpointHook(Hook):
         effect = "only the best checkpoints are saved" if self.save_best else "nothing is saved"
         return [Milestone(name, first, first, "epoch" if self._counts_epochs(runner) else "iteration", effect)]
 
-    def count_saves(self, runner: Runner) -> int | None:
-        """Return how often the interval is reached in the whole run; None if its length is unknown."""
-        interval = self._default_interval(runner) if self.interval is None else self.interval
-        loop = runner.train_loop.planned
-        length = loop.max_epochs if self._counts_epochs(runner) else loop.total_iters
-        return 0 if interval < 1 else None if length is None else length // interval
-
     def watched_metrics(self) -> Sequence[str]:
         """Return the metrics whose best checkpoint is kept."""
         return self.save_best
@@ -405,3 +398,11 @@ class CheckpointHook(Hook):
         self._last = saved
         if self.max_keep_ckpts >= 1:
             keep_newest(self.max_keep_ckpts, self._names(), saved, kept_checkpoints(self.runner.work_dir))
+
+
+def count_saves(hook: CheckpointHook, runner: Runner) -> int | None:
+    """Return how often a hook reaches its interval in the whole run; None if the length of the run is unknown."""
+    interval = hook._default_interval(runner) if hook.interval is None else hook.interval
+    loop = runner.train_loop.planned
+    length = loop.max_epochs if hook._counts_epochs(runner) else loop.total_iters
+    return 0 if interval < 1 else None if length is None else length // interval
