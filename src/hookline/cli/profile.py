@@ -12,6 +12,7 @@ from hookline.cli.common import Allow, Words, load_config, show, to_the_end
 from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the annotations
 
 if TYPE_CHECKING:
+    from hookline.hooks import CheckpointHook
     from hookline.report.speed import Shape, Speed
     from hookline.runner.runner import Runner
 
@@ -84,7 +85,7 @@ def measure(runner: Runner, steps: int, folder: Path) -> tuple[Speed, int]:
 def shape_of(runner: Runner) -> Shape:
     """Return the length of the whole run."""
     from hookline.data.sources import as_resumable
-    from hookline.hooks.checkpoint import CheckpointHook, count_saves
+    from hookline.hooks import CheckpointHook
     from hookline.report.speed import Shape
 
     loop, saving = runner.train_loop, [entry.hook for entry in runner._host.plan if type(entry.hook) is CheckpointHook]
@@ -94,7 +95,17 @@ def shape_of(runner: Runner) -> Shape:
     return Shape(
         steps=loop.planned.total_iters,
         validations=loop.planned.total_validations,
-        saves=sum(count_saves(hook, runner) or 0 for hook in saving),
+        saves=sum(saves_of(hook, runner) for hook in saving),
         batches=(sum(short for short, _ in known), sum(whole for _, whole in known)) if known == lengths else None,
         workers=0 if resumable is None else resumable.inner.num_workers,
     )
+
+
+def saves_of(hook: CheckpointHook, runner: Runner) -> int:
+    """Return how often a hook saves in the whole run, beside its last and its best checkpoints; 0 if unknown."""
+    loop = runner.train_loop.planned
+    by_epoch = loop.counts_epochs(hook.by_epoch, "CheckpointHook")
+    whole = loop.max_epochs if by_epoch else loop.total_iters
+    usual = 1 if by_epoch else loop.val_interval if runner.val_loops and not loop.by_epoch else 1000
+    interval = usual if hook.interval is None else hook.interval
+    return whole // interval if whole is not None and interval >= 1 else 0

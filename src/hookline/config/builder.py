@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.collector import paused
@@ -32,6 +33,8 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: 
         check(loaded, resolver)
 
         from hookline.config.assembly import Assembly
+
+        import_module("hookline.runner.host")  # the engine
 
     maker = Maker(loaded, resolver)
     rules = partial(import_rules, resolver.modules.judge)

@@ -16,18 +16,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
 
-from hookline.common import generators
+from hookline.common.rng import TWISTERS
 from hookline.errors import DataError, blame
 
 if TYPE_CHECKING:
-    from hookline.common.generators import State
+    from hookline.common.rng import State
 
 #: The key of a sample: seed, epoch, index.
 Key = tuple[int, int, int]
 
 BEGINNING = itemgetter(0, 1)
 
-TWISTERS = (generators.python, generators.numpy)
 torchs = torch.default_generator
 
 

@@ -398,11 +398,3 @@ class CheckpointHook(Hook):
         self._last = saved
         if self.max_keep_ckpts >= 1:
             keep_newest(self.max_keep_ckpts, self._names(), saved, kept_checkpoints(self.runner.work_dir))
-
-
-def count_saves(hook: CheckpointHook, runner: Runner) -> int | None:
-    """Return how often a hook reaches its interval in the whole run; None if the length of the run is unknown."""
-    interval = hook._default_interval(runner) if hook.interval is None else hook.interval
-    loop = runner.train_loop.planned
-    length = loop.max_epochs if hook._counts_epochs(runner) else loop.total_iters
-    return 0 if interval < 1 else None if length is None else length // interval

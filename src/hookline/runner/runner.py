@@ -20,7 +20,6 @@ from torch import nn
 
 from hookline.common import launched
 from hookline.common.checks import check_name
-from hookline.common.collector import paused
 from hookline.common.escape import escaped
 from hookline.common.files import real_path
 from hookline.common.modes import in_mode
@@ -130,17 +129,16 @@ class Runner(Requesting):
         quiet: bool = False,
     ) -> None:
         # Most of the engine is imported with the first Runner, not with the names of hookline.
-        with paused():
-            from hookline.engine.acceleration import Acceleration
-            from hookline.resume.start import Start
-            from hookline.rundir.archive import RESERVED
-            from hookline.runner.contents import RunContents
-            from hookline.runner.host import RunnerHost
-            from hookline.runner.stages import RunStages
-            from hookline.screen.terminal import Terminal
-            from hookline.state.loading import Loading
-            from hookline.state.saving import Saving
-            from hookline.writers.router import Writers
+        from hookline.engine.acceleration import Acceleration
+        from hookline.resume.start import Start
+        from hookline.rundir.archive import RESERVED
+        from hookline.runner.contents import RunContents
+        from hookline.runner.host import RunnerHost
+        from hookline.runner.stages import RunStages
+        from hookline.screen.terminal import Terminal
+        from hookline.state.loading import Loading
+        from hookline.state.saving import Saving
+        from hookline.writers.router import Writers
 
         _refuse_wrong_kinds(model, train, writers)
         check_name("work_dir", work_dir)

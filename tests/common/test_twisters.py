@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hookline.common import generators
-from hookline.common.generators import NumpyTwister, PythonTwister, Twister
+from hookline.common.rng import TWISTERS, NumpyTwister, PythonTwister, Twister
 
 #: A generator, and its functions: draw a number, draw a normal number of a pair, and read the whole state.
 CASES: dict[str, tuple[type[Twister], Callable[[], float], Callable[[], float], Callable[[], Any]]] = {
@@ -26,9 +25,9 @@ def case(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def test_the_words_are_found_in_memory() -> None:
-    generators.numpy.state()
-    assert generators.python._copy is not None
-    assert generators.numpy._copy is not None
+    for twister in TWISTERS:
+        twister.state()
+        assert twister._copy is not None
 
 
 def test_every_draw_shows_and_the_state_comes_back(case: Any) -> None:
