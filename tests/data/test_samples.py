@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+from hookline.common.rng import mix
 from hookline.data.loader import ResumableLoader
-from hookline.data.samples import mix
 
 
 class Recorded(Dataset[Any]):

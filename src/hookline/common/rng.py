@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from hashlib import blake2b
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -97,6 +98,15 @@ def preserved() -> Iterator[None]:
             twister.restore(state)
         for module, saved in on_devices:
             module.set_rng_state_all(saved)
+
+
+def mix(*parts: int) -> int:
+    """Return a 63-bit seed from several numbers.
+
+    It is the same on every machine, and similar numbers lead to unrelated seeds.
+    """
+    text = ",".join(str(part) for part in parts).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 # -- cheap states

@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from hookline.common.checks import check_int
 from hookline.common.numbers import count
-from hookline.data.samples import Key, Seeded, mix
+from hookline.common.rng import mix
+from hookline.data.samples import Key, Seeded
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
 
-from hookline.common.rng import TWISTERS
+from hookline.common.rng import TWISTERS, mix
 from hookline.errors import DataError, blame
 
 if TYPE_CHECKING:
@@ -214,12 +214,3 @@ def _seeds(keys: Sequence[Key]) -> list[int]:
     begun = ",".join(map(str, beginnings.pop())).encode() + b","
     digests = [blake2b(begun + str(index).encode(), digest_size=8).digest() for _, _, index in keys]
     return [int.from_bytes(digest, "big") >> 1 for digest in digests]
-
-
-def mix(*parts: int) -> int:
-    """Return a 63-bit seed from several numbers.
-
-    It is the same on every machine, and similar numbers lead to unrelated seeds.
-    """
-    text = ",".join(str(part) for part in parts).encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
