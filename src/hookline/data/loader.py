@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from hookline.common.checks import check_int
+from hookline.common.checks import Guarded, check_int
 from hookline.common.numbers import count
 from hookline.common.rng import mix
 from hookline.data.samples import Key, Seeded
@@ -27,7 +27,7 @@ from hookline.errors import ConfigError
 KEPT = 10_000
 
 
-class ResumableLoader:
+class ResumableLoader(Guarded):
     """A loader for a map-style dataset that can start at any batch of any epoch.
 
         loader = ResumableLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
@@ -72,8 +72,7 @@ class ResumableLoader:
         self.order = Order(dataset, batch_size, shuffle, drop_last, seed) if order is None else order
         #: What was set after the loader was created: the batch size, and the number of samples of a dataset.
         self.replaced: dict[str, int] = {}
-        self._worker_start = WorkerStart(worker_init_fn)
-        self._collate = collate_fn
+        self._worker_start, self._collate = WorkerStart(worker_init_fn), collate_fn
         self._options: dict[str, Any] = {
             "num_workers": num_workers,
             "collate_fn": _return_unchanged,
@@ -85,6 +84,7 @@ class ResumableLoader:
             "multiprocessing_context": multiprocessing_context,
         }
         self._loader = self._make_loader()
+        self._creator = ResumableLoader
 
     def _make_loader(self) -> DataLoader[Any]:
         # Creating an iterator draws a number, which must not come from the generator that training uses.
