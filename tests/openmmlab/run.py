@@ -248,7 +248,8 @@ def compare_configs(project: Project) -> str:
     known = {name for name in UNREADABLE if (project.mim / "configs" / name).is_file()}
     known |= {name for name, error in neither.items() if PREDECESSOR in error}
     equal = sum(one[2] == other[2] for one, other in both if not one[3])
-    text = f"{equal} of {len(both)} equal ({len(neither)} can be read by neither)"
+    alone = sum(bool(one[3]) and not other[3] for one, other in both)
+    text = f"{equal} of {sum(not one[3] for one, _ in both)} equal; {alone} only hookline reads, {len(neither)} neither"
     different = [one[0] for one, other in both if not one[3] and one[2] != other[2]]
     return (
         text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -247,8 +248,11 @@ def test_bases_can_be_imported(folder: Path) -> None:
         "lr": 0.1,
         "stages": [1, 2],
         "rate": 0.1,
-        "optimizer": {"type": torch.optim.SGD, "lr": 0.1},
+        "optimizer": {"type": "torch.optim.sgd.SGD", "lr": 0.1},
     }
+    assert config.optimizer.type is torch.optim.SGD
+    config.dump(folder / "dumped.json")
+    assert json.loads((folder / "dumped.json").read_text()) == config.to_dict()
     assert "mmengine" not in sys.modules
     assert "type='torch.optim.sgd.SGD'" in config.pretty_text
     with read_base():
