@@ -277,6 +277,12 @@ def test_bases_can_be_imported(folder: Path) -> None:
             r"a.py:1: _base_ must be a path or a list of paths. It is read before the rest of the file, so it cannot "
             r"use its names: name 'find' is not defined$",
         ),
+        (
+            "a.py",
+            "x = 1\n_base_ = [1 / 0]\n",
+            r"a.py:2: _base_ must be a path or a list of paths, but computing it failed: ZeroDivisionError: division",
+        ),
+        ("a.py", "_base_ = ['b.py', 3]\n", r"a.py:1: _base_ must be a path or a list of paths, not \['b.py', 3\]$"),
         ("a.txt", "", r"a.txt: the name of a config must end with one of .py, .json, .yaml, .yml$"),
         ("a.yaml", "_base_: a.yaml\n", r"a.yaml is a base of itself: .*a.yaml -> .*a.yaml$"),
         ("a.yaml", "_base_: b.yaml\n", r"^the config .*b.yaml, a base of .*a.yaml cannot be read: No such file"),

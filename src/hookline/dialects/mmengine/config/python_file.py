@@ -36,15 +36,20 @@ def find_bases(text: str, file: Path) -> list[str]:
     """Return the files that a Python config names as `_base_`: a path, a list of paths, or an expression for one."""
     for statement in _parse(text, file).body:
         if _names_bases(statement):
+            who = f"{file}:{statement.lineno}: _base_ must be a path or a list of paths"
             value = statement.value  # type: ignore[attr-defined]  # it is an assignment
             try:
-                given = eval(compile(ast.Expression(value), str(file), "eval"), {})
+                bases = eval(compile(ast.Expression(value), str(file), "eval"), {})
             except NameError as error:
                 raise ConfigError(
-                    f"{file}:{statement.lineno}: _base_ must be a path or a list of paths. It is read before the rest "
-                    f"of the file, so it cannot use its names: {error}"
+                    f"{who}. It is read before the rest of the file, so it cannot use its names: {error}"
                 ) from None
-            return [given] if isinstance(given, str) else list(given)
+            except Exception as error:
+                raise ConfigError(f"{who}, but computing it failed: {type(error).__name__}: {error}") from error
+            paths = [bases] if isinstance(bases, str) else bases
+            if not isinstance(paths, (list, tuple)) or not all(isinstance(path, str) for path in paths):
+                raise ConfigError(f"{who}, not {bases!r}")
+            return list(paths)
     return []
 
 
