@@ -17,7 +17,7 @@ from hookline.dialects.mmengine.config.config_dict import ConfigDict
 from hookline.dialects.mmengine.config.dict_action import DictAction
 from hookline.dialects.mmengine.config.merging import merge, unfold
 from hookline.dialects.mmengine.config.pretty import pretty
-from hookline.dialects.mmengine.config.python_file import read_base
+from hookline.dialects.mmengine.config.python_file import LazyObject, read_base
 from hookline.dialects.mmengine.config.reading import RESERVED_KEYS, Reader
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.dialects.mmengine.not_included import not_included, stands_for
@@ -221,6 +221,8 @@ def _named(value: Any) -> Any:
         return {name: _named(inner) for name, inner in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(_named, value))
+    if isinstance(value, LazyObject):
+        return value.__name__
     if isinstance(value, (type, FunctionType)) and value.__module__ != "builtins":
         home: Any = sys.modules.get(value.__module__)
         if getattr(home, value.__qualname__, None) is value:

@@ -87,7 +87,7 @@ def run(
             except ImportError as error:
                 if not lazy or not names_here or "*" in names_here:
                     raise
-                names.update({name: LazyObject(name, error) for name in names_here})
+                names.update(_lazy_names(statement, error))
         imported = (imported | names_here) - _assigned_names(statement)
         if names.get("_base_", base) is not base:
             raise ConfigError(
@@ -143,6 +143,18 @@ def _imported_names(statement: ast.stmt) -> set[str]:
     if not isinstance(statement, (ast.Import, ast.ImportFrom)):
         return set()
     return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
+
+
+def _lazy_names(statement: ast.stmt, error: ImportError) -> dict[str, LazyObject]:
+    """Return what stands for the names of an import that has failed."""
+    assert isinstance(statement, (ast.Import, ast.ImportFrom)), "it has failed with an ImportError"
+    home = f"{statement.module or ''}." if isinstance(statement, ast.ImportFrom) else ""
+    whole = {alias.asname or alias.name: home + alias.name for alias in statement.names}
+    if not home:  # `import a.b` defines `a`
+        whole = {
+            name.partition(".")[0]: path if name != path else path.partition(".")[0] for name, path in whole.items()
+        }
+    return {name: LazyObject(path, error) for name, path in whole.items()}
 
 
 def _assigned_names(statement: ast.stmt) -> set[str]:
