@@ -12,12 +12,13 @@ from types import FunctionType
 from typing import Any, ClassVar, Self
 
 from hookline.common.forwarding import forwarded
+from hookline.dialects.mmengine.config import python_file
 from hookline.dialects.mmengine.config.config_dict import DELETE_KEY as DELETE_KEY
 from hookline.dialects.mmengine.config.config_dict import ConfigDict
 from hookline.dialects.mmengine.config.dict_action import DictAction
 from hookline.dialects.mmengine.config.merging import merge, unfold
 from hookline.dialects.mmengine.config.pretty import pretty
-from hookline.dialects.mmengine.config.python_file import LazyObject, read_base
+from hookline.dialects.mmengine.config.python_file import read_base
 from hookline.dialects.mmengine.config.reading import RESERVED_KEYS, Reader
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.dialects.mmengine.not_included import not_included, stands_for
@@ -221,7 +222,7 @@ def _named(value: Any) -> Any:
         return {name: _named(inner) for name, inner in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(_named, value))
-    if isinstance(value, LazyObject):
+    if isinstance(value, python_file.LazyObject):
         return value.__name__
     if isinstance(value, (type, FunctionType)) and value.__module__ != "builtins":
         home: Any = sys.modules.get(value.__module__)
