@@ -225,9 +225,9 @@ def _named(value: Any) -> Any:
     if isinstance(value, python_file.LazyObject):
         return value.__name__
     if isinstance(value, (type, FunctionType)) and value.__module__ != "builtins":
-        home: Any = sys.modules.get(value.__module__)
-        if getattr(home, value.__qualname__, None) is value:
-            return f"{value.__module__}.{value.__qualname__}"
+        home, name = value.__module__, value.__qualname__
+        if getattr(sys.modules.get(home), name, None) is value:
+            return f"{home}.{name}"
     return value
 
 
