@@ -114,7 +114,7 @@ def behavior(results: Sequence[Result]) -> str:
     counts = Counter(result.outcome for result in results if result.about_behavior)
     return (
         f"{counts['passed']} of the {counts['passed'] + counts['failed']} tests that neither look into private parts "
-        f"nor compare the text of an error pass; {counts['skipped']} more need a GPU or a package."
+        f"nor compare the text of an error pass; {counts['skipped']} more are skipped, most because they need a GPU."
     )
 
 
