@@ -2,7 +2,8 @@
 
     python read_configs.py mmengine|hookline PROJECT OUT
 
-PROJECT is a package or a folder. Each line of OUT has the path of a config, whether it is in the newer style, and its content or the error.
+PROJECT is a package or a folder. Each line of OUT has the path of a config, whether it is in the newer style, and its
+content or the error.
 """
 
 from __future__ import annotations
