@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
 from hookline.data.loader import Order
-from hookline.data.sharing import order_of
+from hookline.data.sharing import EveryNth, order_of
 from hookline.data.sources import SharedList, as_resumable, full_size, is_stateful, iterator, last_size, stored
 from hookline.errors import DataError, blame
 from hookline.plan.costs import Cost
@@ -112,7 +113,6 @@ class Batches:
             )
             #: The order of this pass, which knows the sizes of batches.
             self._order = None if resumable is None else resumable.order.in_use or resumable.order
-            self._shared = dataloader if isinstance(dataloader, SharedList) else order_of(dataloader)
             #: The number of samples that every batch but the last has; None if the loader does not know that.
             self.full_size = full_size(dataloader)
             forks.own(self)
@@ -159,10 +159,15 @@ class Batches:
         """Return the samples of a batch in this process, or its place in a list of batches; None if it is unknown."""
         return identify(self._loader if self._order is None else self._order, self._epoch, number)
 
+    @cached_property
+    def _shared(self) -> SharedList | EveryNth | None:
+        return self._loader if isinstance(self._loader, SharedList) else order_of(self._loader)
+
     def is_padding(self, number: int) -> bool:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""
-        if self._shared is not None:
-            return self._shared.is_repeated(number)
+        shared = self._shared
+        if shared is not None:
+            return shared.is_repeated(number)
         return self._order is not None and self._order.pad and self._order.samples(number) == 0
 
     def disown(self) -> None:
