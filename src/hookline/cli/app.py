@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from hookline.cli import (
     batch,
     compare,
+    diff,
     export,
     hooks,
     init,
@@ -71,6 +72,7 @@ for command in (
     test,
     replay,
     batch,
+    diff,
     sweep,
     plan,
     hooks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookline.replay.preparation import Task
-    from hookline.replay.rerun import Rerun
+    from hookline.replay.rerun import MakeWatcher, Rerun
 
 EXAMPLES = """\b
 Examples:
@@ -26,6 +27,8 @@ Examples:
   hookline replay runs/digits --pdb            open a debugger where it fails
   hookline replay runs/digits --steps 100..120 run these steps again, and compare the bits of their losses
   hookline replay runs/digits --json           the result as data
+  hookline replay runs/digits --steps 100..120 --trail a.trail
+                                               write the bits of everything in these steps, for hookline diff
 \b
 Exit codes: 0 if the error came again at the same step with the same losses, or if the steps ran with the same losses,
 1 if not, and others if the run cannot be replayed.
@@ -47,6 +50,10 @@ def run(
         bool, typer.Option("--from-start", help="Begin with the first step of the run, and not with a checkpoint.")
     ] = False,
     pdb: Annotated[bool, typer.Option("--pdb", help="Open a debugger where the run fails.")] = False,
+    trail: Annotated[
+        Path | None,
+        typer.Option("--trail", metavar="FILE", help="Write the bits of everything in these steps, for hookline diff."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     allow: Allow = None,
     traceback: Traceback = False,
@@ -56,8 +63,10 @@ def run(
     The run is built again by its config or its script, and starts from the newest checkpoint before the failure. It
     writes no records, and observers are off. The losses are compared bit by bit.
     """
+    from hookline.replay.difference import make_trail
     from hookline.replay.outcome import compare
     from hookline.replay.preparation import parse_steps, prepare
+    from hookline.replay.trail import read_folder, write
 
     task = prepare(folder, None if steps is None else parse_steps(steps), from_start)
     if pdb and task.processes > 1:
@@ -65,14 +74,23 @@ def run(
     for warning in task.warnings:
         show(f"warning: {warning}", error=True)
     with tempfile.TemporaryDirectory(prefix="hookline-replay-") as scratch:
-        repeat(task, Path(scratch), allow or (), debugs=pdb)
+        watchers = [] if trail is None else [partial(make_trail, Path(scratch))]
+        repeat(task, Path(scratch), allow or (), debugs=pdb, watchers=watchers)
         outcome = compare(task, Path(scratch))
+        if trail is not None:
+            write(trail, read_folder(Path(scratch)))
     show(json.dumps(outcome.as_data(), indent=2) if as_json else "\n".join(outcome.lines()))
     if not outcome.same:
         raise typer.Exit(1)
 
 
-def repeat(task: Task, scratch: Path, allow: Sequence[str] = (), debugs: bool = False) -> None:
+def repeat(
+    task: Task,
+    scratch: Path,
+    allow: Sequence[str] = (),
+    debugs: bool = False,
+    watchers: Sequence[MakeWatcher] = (),
+) -> None:
     """Repeat the steps, in as many processes as the run has had."""
     from hookline.common.files import real_path
     from hookline.replay.rerun import Rerun
@@ -87,6 +105,7 @@ def repeat(task: Task, scratch: Path, allow: Sequence[str] = (), debugs: bool = 
         observer="" if failure is None else failure.data["error"]["hook"],
         threads=task.threads,
         debugs=debugs,
+        watchers=list(watchers),
     )
     if task.processes > 1 and not task.origin["starts_itself"]:
         from hookline.launching.functions import launch

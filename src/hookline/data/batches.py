@@ -12,6 +12,7 @@ from hookline.common import forks
 from hookline.common.plain import check_plain
 from hookline.data.loader import Order
 from hookline.data.sharing import order_of
+from hookline.data.skipping import Skip
 from hookline.data.sources import SharedList, as_resumable, full_size, is_stateful, iterator, last_size, stored
 from hookline.errors import DataError, blame
 from hookline.plan.costs import Cost
@@ -64,7 +65,8 @@ class Batches:
     starts from `state`. If the loader fails, `on_failure` is called before the error is raised. The time spent waiting
     for the loader is added to `waiting`. If the length is unknown, `ends` returns whether a pass ends because the data
     of this process, or of another one, does. A pass without any batch is an error, unless it `may_be_empty` because
-    other processes have batches. With `once`, only the first batch is read, if the loader can do that.
+    other processes have batches. With `once`, only the first batch is read, if the loader can do that. The batches of
+    `skip` are left out: numbers count those that are used.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Batches:
         may_be_empty: bool = False,
         once: bool = False,
         known: bool = False,
+        skip: Skip | None = None,
     ) -> None:
         self._ends = ends
         self._ahead = not known
@@ -96,7 +99,10 @@ class Batches:
         self._is_first = epoch == 0 or resuming
         resumable = as_resumable(dataloader)
         certain = resumable is None or not resumable.order.length_is_estimate
-        self._length = length_of(dataloader, limit) if certain else None
+        #: The number of batches with those that are left out.
+        self._whole = length_of(dataloader, limit) if certain else None
+        self._skip = Skip() if not skip or self._whole is None else skip.of_pass(epoch, self._whole)
+        self._length = None if self._whole is None else self._whole - len(self._skip)
         self._limit = limit
         began = time.perf_counter()
         try:
@@ -104,11 +110,12 @@ class Batches:
                 dataloader,
                 seed=seed,
                 epoch=epoch,
-                start=start,
+                start=self._skip.place(start - 1) + 1 if start else 0,
                 state=state,
-                length=self._length,
+                length=self._whole,
                 resuming=resuming,
                 once=once,
+                skip=self._skip,
             )
             #: The order of this pass, which knows the sizes of batches.
             self._order = None if resumable is None else resumable.order.in_use or resumable.order
@@ -146,6 +153,7 @@ class Batches:
 
     def samples(self, number: int) -> int | None:
         """Return how many samples the loader put together for a batch, in this process; None if it is unknown."""
+        number = self._skip.place(number)
         if self._order is not None:
             own = self._order.samples(number)
             return self._order.drawn.get(number) if own is None else own
@@ -157,12 +165,18 @@ class Batches:
         """Return the number of the pass."""
         return self._epoch
 
+    def position(self, number: int) -> int | None:
+        """Return the absolute position of a batch, as `skip` counts them; None if a pass has no known length."""
+        return None if self._whole is None else self._epoch * self._whole + self._skip.place(number) + 1
+
     def identify(self, number: int) -> tuple[Literal["samples", "batches"], list[int]] | None:
         """Return the samples of a batch in this process, or its place in a list of batches; None if it is unknown."""
-        return identify(self._loader if self._order is None else self._order, self._epoch, number)
+        source = self._loader if self._order is None else self._order
+        return identify(source, self._epoch, self._skip.place(number))
 
     def is_padding(self, number: int) -> bool:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""
+        number = self._skip.place(number)
         shared = self._loader if isinstance(self._loader, SharedList) else order_of(self._loader)
         if shared is not None:
             return shared.is_repeated(number)
@@ -214,8 +228,9 @@ class Batches:
         if number == self._start:
             self._refuse_empty()
         elif number < length:
+            length, number = length + len(self._skip), self._skip.place(number)
             raise DataError(f"the {self._name} has a length of {length} batches but returned only {number}")
-        if length == length_of(self._loader) and not isinstance(self._loader, Iterator):
+        if self._whole == length_of(self._loader) and not isinstance(self._loader, Iterator):
             self._finish_pass(length)
 
     def _finish_pass(self, length: int) -> None:
@@ -227,9 +242,7 @@ class Batches:
             log.warning(
                 "the %s has a length of %d batches but returns more; each pass uses only the first %d. Correct its "
                 "length, or set limit_batches.",
-                self._name,
-                length,
-                length,
+                *(self._name, self._whole, self._whole),
             )
 
     def _read_on(self) -> Iterator[tuple[Any, bool]]:
@@ -270,7 +283,7 @@ class Batches:
         raise DataError(f"the {self._name} is empty: it returned no batch in epoch {self._epoch}{again}")
 
     def _next(self, number: int) -> Any:
-        if self._limit is not None and number >= self._limit:
+        if self._limit is not None and self._skip.place(number) >= self._limit:
             return END
         try:
             return next(self._iterator, END)
@@ -281,7 +294,11 @@ class Batches:
     def _fail(self, error: Exception, number: int) -> None:
         if self._on_failure is not None:
             self._on_failure()
-        blame(error, f"in the {self._name}, at batch {number} of epoch {self._epoch}", exit_code=DataError.exit_code)
+        blame(
+            error,
+            f"in the {self._name}, at batch {self._skip.place(number)} of epoch {self._epoch}",
+            exit_code=DataError.exit_code,
+        )
 
 
 # -- data that is replaced during a run: from the next pass on

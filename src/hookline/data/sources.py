@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -36,16 +36,32 @@ def iterator(
     length: int | None = None,
     resuming: bool = False,
     once: bool = False,
+    skip: Container[int] = (),
 ) -> Iterator[Any]:
     """Return the batches of pass `epoch`, starting with batch `start`; warn if the resume is not exact.
 
-    If only the first batch is needed (`once`), a loader that can read it alone does so.
+    If only the first batch is needed (`once`), a loader that can read it alone does so. The numbers in `skip` are left
+    out; only a loader whose order is not known has to read these batches.
     """
     resumable = as_resumable(loader)
     if resumable is not None:
         if seed is not None:
             resumable.seed = seed
-        return resumable.iterate_once(epoch) if once else resumable.iterate(epoch, start)
+        return resumable.iterate_once(epoch, skip) if once else resumable.iterate(epoch, start, skip)
+    found = _from_start(loader, seed, epoch, start, state, length, resuming)
+    return found if not skip else (batch for number, batch in enumerate(found, start) if number not in skip)
+
+
+def _from_start(
+    loader: Iterable[Any],
+    seed: int | None,
+    epoch: int,
+    start: int,
+    state: Mapping[str, Any] | None,
+    length: int | None,
+    resuming: bool,
+) -> Iterator[Any]:
+    """Return all batches from batch `start` on, of a loader that is not resumable."""
     if isinstance(loader, (list, tuple, SharedList)):
         return islice(loader, start, None)
     if is_stateful(loader) and (state is not None or not start):

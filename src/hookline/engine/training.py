@@ -43,7 +43,7 @@ from hookline.data.transfer import Transfer, moved_ahead, to_device
 from hookline.engine.driver import Driver
 from hookline.engine.loops import around_pass, around_train, clear_skip, end_if_signaled, handle_requests
 from hookline.engine.numerics import KEPT, Losses, check_losses, check_result
-from hookline.errors import StorageError
+from hookline.errors import DataError, StorageError
 from hookline.optim.weights import Weighing
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
@@ -154,6 +154,11 @@ class Training(Driver):
         resuming, state = self.host.loading.take_loader_state()
         loop.dataloader = self.strategy.share(loop.dataloader, pad=True)  # it may be new
         self.host.loading.check_data(in_epoch=position.batch > 0)
+        if loop.skip and self.host.loading.data_of_pass:
+            raise DataError(
+                "skip counts the batches of all passes, so it does not work with data that is replaced during the run; "
+                "leave the samples out of the data instead"
+            )
         self.batches = Batches(
             loop.dataloader,
             loop.limit_batches,
@@ -166,6 +171,7 @@ class Training(Driver):
             waiting=self.ledger.parts["data"],
             ends=self.strategy.any,
             known=not loop.by_epoch,
+            skip=loop.skip,
         )
         # Only a loader without a state of its own may be one batch ahead of the run.
         on_gpu = self.compute.device.type == "cuda"
@@ -370,7 +376,7 @@ class Training(Driver):
         """Return the number of batches until windows have to end; None if unknown. The next pass may have new data."""
         if not self.loop.by_epoch:
             return None if self.loop.max_iters is None else self.loop.max_iters - self.position.iter
-        length = self.loop.length if self.batches is None else self.batches.length
+        length = self.loop.length_of_pass(self.position.epoch) if self.batches is None else self.batches.length
         return None if length is None else length - self.position.batch
 
     def agree_on_skip(self) -> None:

@@ -99,4 +99,11 @@ def _batch(host: Run, step: int) -> dict[str, Any] | None:
     if number < 0 or (kinds := batches.identify(number)) is None:
         return None
     kind, ids = kinds
-    return {"epoch": batches.epoch, "number": number, "kind": kind, "ids": ids[:MOST_SAMPLES], "size": len(ids)}
+    return {
+        "epoch": batches.epoch,
+        "number": number,
+        "position": batches.position(number),
+        "kind": kind,
+        "ids": ids[:MOST_SAMPLES],
+        "size": len(ids),
+    }
