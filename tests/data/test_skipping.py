@@ -328,9 +328,9 @@ def test_a_resume_keeps_what_was_left_out_before(tmp_path: Path, then: Any, now:
         return
     run(tmp_path, resumable(), skip=now, resume=True)
     saved = json.loads((tmp_path / "resume.json").read_text())["differences"]
-    assert [(each["key"], each["checkpoint"], each["config"], each["winner"]) for each in saved] == [
-        ("skip", parse_skip(then).words, parse_skip(now).words, "config")
-    ]
+    assert [
+        (each["key"], each["checkpoint"], each["config"], each["winner"]) for each in saved if each["key"] != "hooks"
+    ] == [("skip", parse_skip(then).words, parse_skip(now).words, "config")]
 
 
 def test_a_resume_with_passes_of_another_length_is_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def read(path: Path) -> dict[str, Digest]:
 
 
 def read_all(path: Path) -> dict[str, Digest | str]:
-    """Return the digest of every tensor of a checkpoint in one file, and the text of every plain value, by its place."""
+    """Return the digest of every tensor of a checkpoint in one file, and the text of every plain value."""
     if folders.is_sharded(path):
         raise StorageError(f"{path} is a sharded checkpoint, whose tensors are in the files of several processes")
     try:

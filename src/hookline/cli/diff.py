@@ -79,12 +79,12 @@ def run(
         raise typer.Exit(1)
 
 
-def apart(task: Task, folder: Path, allow: Sequence[str], watcher: MakeWatcher) -> None:
-    """Repeat the steps of a task in a process of its own, with a watcher."""
+def apart(task: Task, folder: Path, allow: Sequence[str], *watchers: MakeWatcher, whole: bool = False) -> None:
+    """Repeat the steps of a task in a process of its own, with watchers."""
     from hookline.replay.processes import in_a_process
 
-    in_a_process(_repeat, task, folder, tuple(allow), watcher)
+    in_a_process(_repeat, task, folder, tuple(allow), watchers, whole)
 
 
-def _repeat(task: Task, folder: Path, allow: Sequence[str], watcher: MakeWatcher) -> None:
-    repeat(task, folder, allow, watchers=[watcher])
+def _repeat(task: Task, folder: Path, allow: Sequence[str], watchers: Sequence[MakeWatcher], whole: bool) -> None:
+    repeat(task, folder, allow, watchers=watchers, whole=whole)

@@ -90,8 +90,9 @@ def repeat(
     allow: Sequence[str] = (),
     debugs: bool = False,
     watchers: Sequence[MakeWatcher] = (),
+    whole: bool = False,
 ) -> None:
-    """Repeat the steps, in as many processes as the run has had."""
+    """Repeat the steps, in as many processes as the run has had. If `whole`, it is the whole run."""
     from hookline.common.files import real_path
     from hookline.replay.rerun import Rerun
 
@@ -101,7 +102,7 @@ def repeat(
         scratch=real_path(scratch),
         checkpoint=task.checkpoint,
         last=task.last,
-        fails=failure is not None,
+        fails=failure is not None or whole,
         observer="" if failure is None else failure.data["error"]["hook"],
         threads=task.threads,
         debugs=debugs,

@@ -11,8 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hookline.data.fingerprint import fingerprint
+from hookline.engine.run import Run
 from hookline.errors import NumericsError, described, exit_code_of
+from hookline.rundir.code import code_of, hash_of, revision_of
 from hookline.rundir.journal import NOWHERE, Journal
+from hookline.rundir.names import CONFIG
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
@@ -46,8 +50,17 @@ def begin(host: Host, source: Source | None, continues: bool) -> None:
         resumed_from=None if resumed is None else str(resumed.path),
         processes=host.strategy.world_size,
         environment=environment(host),
-        origin=origin(host),
+        origin=(started := origin(host)),
+        code={"files": code_of(started), **(revision_of(started["folder"]) or {})},
+        config=config_of(host),
+        data=fingerprint(host.train_loop.dataloader) if isinstance(host, Run) else None,
     )
+
+
+def config_of(host: Host) -> str | None:
+    """Return the hash of the config in the folder of a run; None if it has none."""
+    path = host.work_dir / CONFIG
+    return hash_of(path) if isinstance(host, Run) and host.config is not None and path.is_file() else None
 
 
 def environment(host: Host) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class Diff:
             "runs": [str(run) for run in self.runs],
             "equal": self.equal,
             **self.parting.as_data(),
+            "equal_until": self.parting.equal_until if self.found is None else self.found.step - 1,
             "first": None if self.found is None else asdict(self.found),
             "replayed": [
                 {"from": side.task.begins_at, "steps": _steps(side), "differs_from_record_at": side.differs_at}
@@ -75,7 +76,8 @@ class Diff:
 
     def lines(self) -> list[str]:
         """Return it as lines."""
-        found = [self.parting.line]
+        found = [] if self.found is None else [f"equal to the bit until step {self.found.step - 1}"]
+        found.append(self.parting.line if self.found is None else f"records: {self.parting.line}")
         found += [f"config {key}: {one!r}, {other!r}" for key, (one, other) in self.config.items()]
         if len(set(self.processes)) > 1:
             found.append(f"processes: {self.processes[0]}, {self.processes[1]}")

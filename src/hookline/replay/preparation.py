@@ -79,7 +79,7 @@ def prepare(folder: Path, steps: tuple[int, int] | None = None, from_start: bool
         *(folder, checkpoint, 0 if note is None else note.step, first, last, failure, processes),
         *(origin, threads if type(threads) is int and 0 < threads < 10_000 else None),
     )
-    task.warnings += _differences(task, environment)
+    task.warnings += _differences(task, environment, files_of(start))
     return task
 
 
@@ -165,7 +165,16 @@ def _is_origin(value: object) -> bool:
     return all(isinstance(text, str) for text in texts) and isinstance(value.get("starts_itself"), bool)
 
 
-def _differences(task: Task, then: Mapping[str, Any]) -> list[str]:
+def files_of(start: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of code that a session has imported, with their hashes, from the event of its start."""
+    recorded = start.get("code")
+    files = recorded.get("files") if isinstance(recorded, dict) else None
+    return (
+        {file: digest for file, digest in files.items() if isinstance(digest, str)} if isinstance(files, dict) else {}
+    )
+
+
+def _differences(task: Task, then: Mapping[str, Any], files: dict[str, str]) -> list[str]:
     """Return what is different now: versions, the folder of the command, files of code."""
     now = {"hookline": VERSION, "torch": torch.__version__, "python": platform.python_version()}
     found = [
@@ -175,13 +184,9 @@ def _differences(task: Task, then: Mapping[str, Any]) -> list[str]:
     ]
     if task.origin["folder"] and real_path(Path(task.origin["folder"])) != real_path(Path.cwd()):
         found.append(f"the run was started in {task.origin['folder']}: relative paths may lead elsewhere here")
-    for file, before in (task.capsule.data["code"] if task.capsule is not None else {}).items():
-        try:
-            changed = "was changed" if code.hash_of(Path(file)) != before else ""
-        except OSError:
-            changed = "is missing"
-        found += [f"{file} {changed} since the run had failed"] * bool(changed)
-    return found
+    if task.capsule is not None:
+        return found + code.changed(task.capsule.data["code"], "the run had failed")
+    return found + code.changed(files, "the run had begun")
 
 
 def bits_of_run(task: Task) -> dict[int, int]:

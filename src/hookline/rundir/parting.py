@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.checkpoint import digests
-from hookline.common.numbers import as_number
+from hookline.common.numbers import as_number, count
 from hookline.errors import StorageError
 from hookline.rundir import loss_bits
 from hookline.rundir.runs import Checkpoint, read_checkpoints
@@ -44,10 +44,10 @@ class Parting:
         """Return it as one line."""
         if self.compared == (0, 0):
             return "the runs have no records in common that could be compared bit by bit"
-        text = f"equal to the bit until step {self.equal_until}"
+        text = f"equal to the bit until step {self.equal_until}, as far as the records show"
         if self.differs_at is None:
             losses, checkpoints = self.compared
-            return f"{text}, where the records end ({losses} losses, {checkpoints} checkpoints)"
+            return f"{text}: {count(losses, 'loss', 'losses')}, {count(checkpoints, 'checkpoint')}"
         shown = ""
         if not self.what.endswith("differs"):
             shown = f"{self.what} differs: " + ", ".join(map(_shown, self.losses))
