@@ -45,7 +45,8 @@ LONG = (
 DISTRIBUTED = ("distributed/*", "dialects/*/test_processes.py", "integrations/test_processes.py")
 #: Tests whose breadth takes longer still: they run in `make test-exhaustive` only.
 EXHAUSTIVE = (
-    *("faults/test_fuzz.py", "faults/test_raw.py", "benchmarks/test_startup.py", "examples/test_splatting.py"),
+    *("faults/test_fuzz.py", "faults/test_raw.py", "faults/test_reruns.py", "benchmarks/test_startup.py"),
+    "examples/test_splatting.py",
     "examples/test_notebook.py",
     *("cli/test_run_as.py", "dialects/robo_orchard_lab/test_checkpoints.py", "report/live/test_actions.py"),
     *("contract/test_writers.py::*wandb*", "contract/test_writers.py::*mlflow*", "examples/test_scripts.py"),

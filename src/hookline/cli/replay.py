@@ -27,6 +27,8 @@ Examples:
   hookline replay runs/digits --pdb            open a debugger where it fails
   hookline replay runs/digits --steps 100..120 run these steps again, and compare the bits of their losses
   hookline replay runs/digits --json           the result as data
+  hookline replay runs/digits --bundle bug.hl  write what a colleague needs to repeat it
+  hookline replay bug.hl                       repeat what is in a bundle
   hookline replay runs/digits --steps 100..120 --trail a.trail
                                                write the bits of everything in these steps, for hookline diff
 \b
@@ -41,7 +43,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run, which is only read.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of the run, which is only read, or a bundle of one.")
+    ],
     steps: Annotated[
         str | None,
         typer.Option("--steps", metavar="A..B", help="Run these steps again, instead of repeating the failure."),
@@ -54,6 +58,10 @@ def run(
         Path | None,
         typer.Option("--trail", metavar="FILE", help="Write the bits of everything in these steps, for hookline diff."),
     ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", metavar="FILE", help="Write the state and the batches for a colleague into one file."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     allow: Allow = None,
     traceback: Traceback = False,
@@ -63,23 +71,35 @@ def run(
     The run is built again by its config or its script, and starts from the newest checkpoint before the failure. It
     writes no records, and observers are off. The losses are compared bit by bit.
     """
+    from hookline.replay import bundle as bundles
     from hookline.replay.difference import make_trail
     from hookline.replay.outcome import compare
     from hookline.replay.preparation import parse_steps, prepare
     from hookline.replay.trail import read_folder, write
 
-    task = prepare(folder, None if steps is None else parse_steps(steps), from_start)
-    if pdb and task.processes > 1:
-        raise ConfigError(f"--pdb works in one process, but this run has {task.processes}; leave it out")
-    for warning in task.warnings:
-        show(f"warning: {warning}", error=True)
-    with tempfile.TemporaryDirectory(prefix="hookline-replay-") as scratch:
-        watchers = [] if trail is None else [partial(make_trail, Path(scratch))]
-        repeat(task, Path(scratch), allow or (), debugs=pdb, watchers=watchers)
-        outcome = compare(task, Path(scratch))
+    chosen = None if steps is None else parse_steps(steps)
+    if bundle is not None and bundle.exists():
+        raise ConfigError(f"--bundle {bundle} exists already; choose another name")
+    with tempfile.TemporaryDirectory(prefix="hookline-replay-") as temporary:
+        scratch, watchers = Path(temporary, "scratch"), list["MakeWatcher"]()
+        scratch.mkdir()
+        if folder.is_file():
+            task = bundles.prepare_bundle(folder, Path(temporary, "run"), chosen, from_start, allow or ())
+            watchers.append(partial(bundles.make_feeds, folder.resolve()))
+        else:
+            task = prepare(folder, chosen, from_start)
+        if pdb and task.processes > 1:
+            raise ConfigError(f"--pdb works in one process, but this run has {task.processes}; leave it out")
+        for warning in task.warnings:
+            show(f"warning: {warning}", error=True)
+        watchers += [partial(make_trail, scratch)] * (trail is not None)
+        watchers += [partial(bundles.make_packer, scratch, task.first)] * (bundle is not None)
+        repeat(task, scratch, allow or (), debugs=pdb, watchers=watchers)
+        outcome = compare(task, scratch)
         if trail is not None:
-            write(trail, read_folder(Path(scratch)))
-    show(json.dumps(outcome.as_data(), indent=2) if as_json else "\n".join(outcome.lines()))
+            write(trail, read_folder(scratch))
+        lines = outcome.lines() + ([] if bundle is None else bundles.write(bundle, task, scratch))
+    show(json.dumps(outcome.as_data(), indent=2) if as_json else "\n".join(lines))
     if not outcome.same:
         raise typer.Exit(1)
 
@@ -98,7 +118,7 @@ def repeat(
 
     failure = task.capsule
     rerun = Rerun(
-        folder=task.folder,
+        folder=task.folder if task.trains_in is None else task.trains_in,
         scratch=real_path(scratch),
         checkpoint=task.checkpoint,
         last=task.last,

@@ -6,6 +6,7 @@ A data set that has more, such as files, can have a method or an attribute `fing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -27,12 +28,12 @@ def fingerprint(loader: Iterable[Any]) -> dict[str, Any]:
     """Return the kind of the data, its size, and a hash of what is in memory, as plain data."""
     batches = loader._batches if isinstance(loader, SharedList) else loader
     dataset = getattr(batches, "dataset", batches)
-    own = getattr(dataset, "fingerprint", None)
-    own = own() if callable(own) else own
-    try:
+    own = None
+    with suppress(Exception):  # code of the user, which may mean something else by the name
+        own = dataset.fingerprint() if callable(dataset.fingerprint) else dataset.fingerprint
+    samples = None
+    with suppress(TypeError, NotImplementedError):
         samples = len(dataset)
-    except (TypeError, NotImplementedError):
-        samples = None
     value = dataset if isinstance(dataset, (list, tuple)) else getattr(dataset, "__dict__", {})
     return {
         "type": type(dataset).__name__,

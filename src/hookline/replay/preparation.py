@@ -42,8 +42,19 @@ class Task:
     #: How the run was started; see `hookline.lifecycle.events.origin`.
     origin: Mapping[str, Any]
     threads: int | None
+    #: The versions and the machine of then, and the hashes of the files of code.
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
     #: What is different from when the run recorded it.
     warnings: list[str] = field(default_factory=list)
+    #: The bundle that the folder was made from, and the folder that the code of the run trains in then.
+    bundle: Path | None = None
+    trains_in: Path | None = None
+
+    @property
+    def source(self) -> Path:
+        """Return what was given: the folder of a run, or a bundle."""
+        return self.folder if self.bundle is None else self.bundle
 
     @property
     def begins_at(self) -> str:
@@ -79,7 +90,9 @@ def prepare(folder: Path, steps: tuple[int, int] | None = None, from_start: bool
         *(folder, checkpoint, 0 if note is None else note.step, first, last, failure, processes),
         *(origin, threads if type(threads) is int and 0 < threads < 10_000 else None),
     )
-    task.warnings += _differences(task, environment, files_of(start))
+    task.environment = environment
+    task.code = failure.data["code"] if failure is not None else files_of(start)
+    task.warnings += _differences(task)
     return task
 
 
@@ -174,8 +187,9 @@ def files_of(start: Mapping[str, Any]) -> dict[str, str]:
     )
 
 
-def _differences(task: Task, then: Mapping[str, Any], files: dict[str, str]) -> list[str]:
+def _differences(task: Task) -> list[str]:
     """Return what is different now: versions, the folder of the command, files of code."""
+    then = task.environment
     now = {"hookline": VERSION, "torch": torch.__version__, "python": platform.python_version()}
     found = [
         f"{name} is {version} here, and was {then[name]}: the bits may differ"
@@ -184,9 +198,7 @@ def _differences(task: Task, then: Mapping[str, Any], files: dict[str, str]) -> 
     ]
     if task.origin["folder"] and real_path(Path(task.origin["folder"])) != real_path(Path.cwd()):
         found.append(f"the run was started in {task.origin['folder']}: relative paths may lead elsewhere here")
-    if task.capsule is not None:
-        return found + code.changed(task.capsule.data["code"], "the run had failed")
-    return found + code.changed(files, "the run had begun")
+    return found + code.changed(task.code, "the run had begun" if task.capsule is None else "the run had failed")
 
 
 def bits_of_run(task: Task) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hookline.common.files import real_path
+from hookline.common.files import owned, real_path
 from hookline.errors import ConfigError
 from hookline.replay import trail
 from hookline.replay.difference import describe, replay
 from hookline.replay.preparation import find_session, prepare
 from hookline.replay.rerun import REACHED
 from hookline.rundir import code, journal, loss_bits, parting
-from hookline.rundir.names import CONFIG
+from hookline.rundir.names import CONFIG, RECORDS
 from hookline.rundir.runs import load
+from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.replay.difference import Repeat
     from hookline.replay.preparation import Task
     from hookline.rundir.parting import Parting
     from hookline.rundir.runs import Run
+    from hookline.runner.runner import Runner
 
 #: Metrics that begin with this are results; others may be times.
 RESULTS = "val/"
@@ -106,7 +109,7 @@ def choose_folder(folder: Path, out: Path | None) -> Path:
 def reproduce(
     task: Task, out: Path, run_again: Callable[[Task, Path], None], repeat: Repeat, scratch: Path
 ) -> Reproduction:
-    """Run a run again in a new folder, and compare. If the result differs, replay the steps at which they part twice."""
+    """Run a run again in a new folder, and compare. If the result differs, replay the steps where they part twice."""
     out.mkdir(parents=True, exist_ok=True)
     run_again(task, out)
     (out / REACHED).unlink(missing_ok=True)
@@ -157,13 +160,35 @@ def compare_starts(run: Run, again: Run, task: Task) -> tuple[list[str], list[st
     return unchanged, changes
 
 
+class Results(Hook):
+    """Writes the metrics of every validation into a file: writers and observers are off."""
+
+    priority = "LOWEST"
+    role = "observer"
+    draws_random_numbers = False
+
+    def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any]) -> None:
+        """Write the numbers."""
+        if runner.rank == 0:
+            numbers = {
+                f"{RESULTS}{name}": float(each) for name, each in metrics.items() if isinstance(each, (int, float))
+            }
+            with open(runner.work_dir / RECORDS, "a", encoding="utf-8", opener=owned) as file:
+                file.write(json.dumps({"step": runner.iter, **numbers}) + "\n")
+
+
+def make_results(runner: Runner) -> Results:
+    """Return the watcher that writes the metrics of a run that is run again."""
+    return Results()
+
+
 def _metrics(run: Run, again: Run) -> list[str]:
-    """Return the metrics of validations whose values are not the same."""
+    """Return the metrics of validations whose values are not the same at the steps that both have."""
     found = []
-    for name in (each for each in run.metrics.names if each.startswith(RESULTS)):
-        one = run.metrics.series(name)
-        other = again.metrics.series(name) if name in again.metrics else ((), ())
-        if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True)):
+    for name in (each for each in again.metrics.names if each in run.metrics and each.startswith(RESULTS)):
+        (steps, values), (others, other_values) = run.metrics.series(name), again.metrics.series(name)
+        _, at_one, at_other = np.intersect1d(steps, others, return_indices=True)
+        if not np.array_equal(values[at_one], other_values[at_other], equal_nan=True):
             found.append(name)
     return found
 

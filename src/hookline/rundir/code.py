@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -44,7 +44,7 @@ def hash_of(file: Path) -> str:
     return hashlib.sha256(read_bytes(file)).hexdigest()[:16]
 
 
-def changed(then: dict[str, str], since: str) -> list[str]:
+def changed(then: Mapping[str, str], since: str) -> list[str]:
     """Return the files of code that are not as they were, as lines. `since` says when that was."""
     found = []
     for file, before in then.items():
