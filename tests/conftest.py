@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import re
 import signal
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hookline.rundir.code import revision_of
 
 HERE = Path(__file__).parent
 
@@ -184,6 +187,12 @@ def _watch_processes(event: str, arguments: Any) -> None:
 
 
 sys.addaudithook(_watch_processes)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _revision_is_known() -> None:
+    """Let the first run ask git for the revision here, and not in a test."""
+    revision_of(os.getcwd())
 
 
 @pytest.hookimpl(wrapper=True)

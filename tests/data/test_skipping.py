@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def resumable() -> Any:
 
 
 def plain() -> Any:
-    return DataLoader(Data(), 4, shuffle=True)
+    return DataLoader(Data(), 4, shuffle=True)  # type: ignore[arg-type]  # it has items and a length
 
 
 def in_a_list() -> Any:
@@ -306,7 +306,7 @@ def test_data_that_is_replaced_is_refused(tmp_path: Path) -> None:
     class Grows(Hook):
         def before_train_epoch(self, runner: Runner) -> None:
             if runner.epoch == 1:
-                runner.train_loop.dataloader.batch_size = 2
+                cast("Any", runner.train_loop.dataloader).batch_size = 2
 
     with pytest.raises(DataError, match="skip counts the batches of all passes, so it does not work with data that is"):
         run(tmp_path, resumable(), Grows(), skip=[2])

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +123,7 @@ def print_ranks(kills: int) -> bool:
 
 def print_replays() -> bool:
     """Measure and print the figures about runs that are run again. Return whether all are as they should be."""
-    figures = [
+    figures: list[tuple[str, Callable[[], tuple[int, list[str]]], str]] = [
         ("REPLAY", replays.measure, "failures were repeated with the same error, step and loss bits"),
         ("DIFF", differences.measure, "planted differences were found with their step, kind and name"),
         ("SKIP", skips.measure, "runs that leave out batches are equal to the bit to runs on data without them"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +19,8 @@ from hookline.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookline.replay.difference import MakeWatcher
     from hookline.replay.preparation import Task
-    from hookline.replay.rerun import MakeWatcher
 
 EXAMPLES = """\b
 Examples:
@@ -81,10 +82,6 @@ def run(
 
 def apart(task: Task, folder: Path, allow: Sequence[str], *watchers: MakeWatcher, whole: bool = False) -> None:
     """Repeat the steps of a task in a process of its own, with watchers."""
-    from hookline.replay.processes import in_a_process
+    from hookline.replay.running import in_a_process
 
-    in_a_process(_repeat, task, folder, tuple(allow), watchers, whole)
-
-
-def _repeat(task: Task, folder: Path, allow: Sequence[str], watchers: Sequence[MakeWatcher], whole: bool) -> None:
-    repeat(task, folder, allow, watchers=watchers, whole=whole)
+    in_a_process(partial(repeat, task, folder, tuple(allow), watchers=watchers, whole=whole))

@@ -17,8 +17,8 @@ from hookline.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hookline.replay.difference import MakeWatcher
     from hookline.replay.preparation import Task
-    from hookline.replay.rerun import MakeWatcher, Rerun
 
 EXAMPLES = """\b
 Examples:
@@ -114,6 +114,7 @@ def repeat(
 ) -> None:
     """Repeat the steps, in as many processes as the run has had. If `whole`, it is the whole run."""
     from hookline.common.files import real_path
+    from hookline.replay import running
     from hookline.replay.rerun import Rerun
 
     failure = task.capsule
@@ -131,12 +132,6 @@ def repeat(
     if task.processes > 1 and not task.origin["starts_itself"]:
         from hookline.launching.functions import launch
 
-        launch(_repeat_here, task, rerun, tuple(allow), nproc=task.processes)
+        launch(running.run, task, rerun, tuple(allow), nproc=task.processes)
     else:
-        _repeat_here(task, rerun, tuple(allow))
-
-
-def _repeat_here(task: Task, rerun: Rerun, allow: Sequence[str]) -> None:
-    from hookline.replay import running
-
-    running.run(task, rerun, allow)
+        running.run(task, rerun, allow)

@@ -14,8 +14,8 @@ from hookline.cli.diff import apart
 from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the annotations
 
 if TYPE_CHECKING:
+    from hookline.replay.difference import MakeWatcher
     from hookline.replay.preparation import Task
-    from hookline.replay.rerun import MakeWatcher
 
 EXAMPLES = """\b
 Examples:

@@ -353,6 +353,15 @@ def refuse_data_of_later(then: Mapping[str, int], now: Mapping[str, int]) -> Non
         )
 
 
+def refuse_skip_of_replaced(skip: Skip, replaced: Mapping[str, int]) -> None:
+    """Refuse to leave out batches of data that was replaced: their positions would mean others."""
+    if skip and replaced:
+        raise DataError(
+            "skip counts the batches of all passes, so it does not work with data that is replaced during the run; "
+            "leave the samples out of the data instead"
+        )
+
+
 def is_malformed(state: Any) -> bool:
     """Return whether a saved description of replaced data is none."""
     return not isinstance(state, dict) or not all(

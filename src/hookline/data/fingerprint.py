@@ -27,7 +27,7 @@ DEEPEST = 4
 def fingerprint(loader: Iterable[Any]) -> dict[str, Any]:
     """Return the kind of the data, its size, and a hash of what is in memory, as plain data."""
     batches = loader._batches if isinstance(loader, SharedList) else loader
-    dataset = getattr(batches, "dataset", batches)
+    dataset: Any = getattr(batches, "dataset", batches)
     own = None
     with suppress(Exception):  # code of the user, which may mean something else by the name
         own = dataset.fingerprint() if callable(dataset.fingerprint) else dataset.fingerprint

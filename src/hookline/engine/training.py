@@ -36,14 +36,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.modes import in_mode
-from hookline.data.batches import Batches
+from hookline.data.batches import Batches, refuse_skip_of_replaced
 from hookline.data.sharing import compared
 from hookline.data.sources import as_resumable, is_shared
 from hookline.data.transfer import Transfer, moved_ahead, to_device
 from hookline.engine.driver import Driver
 from hookline.engine.loops import around_pass, around_train, clear_skip, end_if_signaled, handle_requests
 from hookline.engine.numerics import KEPT, Losses, check_losses, check_result
-from hookline.errors import DataError, StorageError
+from hookline.errors import StorageError
 from hookline.optim.weights import Weighing
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
@@ -154,19 +154,10 @@ class Training(Driver):
         resuming, state = self.host.loading.take_loader_state()
         loop.dataloader = self.strategy.share(loop.dataloader, pad=True)  # it may be new
         self.host.loading.check_data(in_epoch=position.batch > 0)
-        if loop.skip and self.host.loading.data_of_pass:
-            raise DataError(
-                "skip counts the batches of all passes, so it does not work with data that is replaced during the run; "
-                "leave the samples out of the data instead"
-            )
+        refuse_skip_of_replaced(loop.skip, self.host.loading.data_of_pass)
         self.batches = Batches(
             loop.dataloader,
-            loop.limit_batches,
-            position.epoch,
-            position.batch,
-            self.seed,
-            state,
-            resuming,
+            *(loop.limit_batches, position.epoch, position.batch, self.seed, state, resuming),
             on_failure=partial(end_if_signaled, self.host),
             waiting=self.ledger.parts["data"],
             ends=self.strategy.any,

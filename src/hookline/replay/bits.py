@@ -92,10 +92,11 @@ def bits_of_run(runner: Runner) -> dict[str, Bits]:
     """Return the hashes of the state that a training step changes, by kind."""
     model = runner.model
     parameters = dict(model.named_parameters())
-    names = {parameter: name for name, parameter in parameters.items()}
+    names: dict[Any, str] = {parameter: name for name, parameter in parameters.items()}
     modes = {name: f"{module.training:d}" for name, module in model.named_modules()}
     modes |= {f"{name} (requires_grad)": f"{each.requires_grad:d}" for name, each in parameters.items()}
-    optimizer, rates = {}, {}
+    optimizer: Bits = {}
+    rates: Bits = {}
     for label, optim in runner.optims.items():
         prefix = f"{label}/" * (len(runner.optims) > 1)
         for number, group in enumerate(optim.optimizer.param_groups):
@@ -123,7 +124,7 @@ def bits_of_gradients(runner: Runner) -> Bits:
 
 def bits_of_hooks(runner: Runner) -> Bits:
     """Return the hash of the state of every hook that acts on the training."""
-    found = {}
+    found: Bits = {}
     for entry in runner._host.plan:
         if entry.role == "actor" and hasattr(entry.hook, "state_dict"):
             found |= bits_of(entry.hook.state_dict(), entry.name)

@@ -29,6 +29,7 @@ from hookline.replay.packing import UnpackableError, pack, read_tensors, unpack,
 from hookline.replay.preparation import bits_of_run, prepare
 from hookline.rundir import capsule, journal, loss_bits
 from hookline.rundir.names import CONFIG, PLAN
+from hookline.rundir.runs import read_checkpoints
 from hookline.runner.hook import Hook
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 #: The files in a bundle.
 CONTENT, TENSORS = "bundle.json", "tensors.bin"
-#: The checkpoint that a packing replay saves, and the files with batches.
-STATE, BATCHES = "bundle.pth", "batch-*.json"
+#: The files with batches that a packing replay writes.
+BATCHES = "batch-*.json"
 #: The most bytes of the plain part of a bundle.
 MOST_BYTES = 1 << 28
 
@@ -88,7 +89,7 @@ class Packer(Hook):
     def after_train_iter(self, runner: Runner) -> None:
         """Save, if the step comes next or soon, unless an accumulation window is open."""
         if runner.iter + 1 < self.first and self._is_near(runner) and not runner._host.windows.accumulating:
-            runner.request_save(STATE, together=True)
+            runner.request_save(folder=self.folder, together=True)
 
 
 def make_packer(folder: Path, first: int, runner: Runner) -> Packer:
@@ -98,7 +99,8 @@ def make_packer(folder: Path, first: int, runner: Runner) -> Packer:
 
 def write(path: Path, task: Task, scratch: Path) -> list[str]:
     """Write the bundle of a replay with a `Packer`. Return what it does not hold, as lines."""
-    state = scratch / STATE if (scratch / STATE).exists() else task.checkpoint
+    saved = [each.path for each in read_checkpoints(scratch) if each.complete and (each.step or 0) < task.first]
+    state = saved[-1] if saved else task.checkpoint
     if state is not None and state.is_dir():
         raise StorageError(f"{state.name} is a sharded checkpoint, which a bundle cannot hold")
     note = None if state is None else seal.read_note(state)
@@ -267,7 +269,7 @@ def _write_folder(content: dict[str, Any], tensors: Sequence[torch.Tensor], fold
 
 def _write_losses(folder: Path, bits: Mapping[int, int], step: int) -> None:
     """Write the losses after a step, as far as they follow each other. The ones before are unknown."""
-    known = []
+    known: list[bytes] = []
     while (number := step + 1 + len(known)) in bits:
         known.append(int(bits[number]).to_bytes(loss_bits.SIZE, "little"))
     if step < 1 << 27 and (file := loss_bits.open_at(folder, step)) is not None:
@@ -313,7 +315,7 @@ def make_feeds(path: Path, runner: Runner) -> Feeds:
     own = [each for each in content["batches"] if isinstance(each, dict) and each.get("rank") == runner.rank]
     resumable = as_resumable(runner.train_loop.dataloader)
     if resumable is None:
-        return Feeds({each.get("step"): unpack(each.get("batch"), tensors) for each in own})
+        return Feeds({each["step"]: unpack(each.get("batch"), tensors) for each in own})
     known = {(each.get("epoch"), tuple(each.get("ids") or ())): unpack(each.get("batch"), tensors) for each in own}
     inner = resumable.inner
     options: dict[str, Any] = {"collate_fn": inner.collate_fn, "generator": inner.generator}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hookline.errors import ConfigError
 from hookline.replay import outcome, trail
@@ -22,12 +22,14 @@ from hookline.rundir.comparison import find_differences
 from hookline.rundir.runs import load
 
 if TYPE_CHECKING:
-    from hookline.replay.rerun import MakeWatcher
     from hookline.rundir.parting import Parting
+    from hookline.runner.hook import Hook
     from hookline.runner.runner import Runner
 
+#: Returns a hook that looks at the steps of a runner.
+MakeWatcher: TypeAlias = "Callable[[Runner], Hook]"
 #: Repeats steps in a process of its own, in a scratch folder, with a watcher.
-Repeat = Callable[[Task, Path, "MakeWatcher"], None]
+Repeat: TypeAlias = "Callable[[Task, Path, MakeWatcher], None]"
 
 
 @dataclass
@@ -148,7 +150,7 @@ def make_trail(folder: Path, runner: Runner) -> Trail:
 
 def compare_files(one: Path, other: Path) -> trail.Difference | None:
     """Return the first difference between two trails in files, which may come from other machines."""
-    trails = [trail.read(path) for path in (one, other)]
-    if not trails[0].keys() & trails[1].keys():
+    first, second = trail.read(one), trail.read(other)
+    if not first.keys() & second.keys():
         raise ConfigError(f"{one} and {other} have no step in common; replay the same steps of both runs")
-    return trail.first_difference(*trails)
+    return trail.first_difference(first, second)

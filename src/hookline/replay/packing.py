@@ -131,7 +131,8 @@ def read_tensors(table: Any, data: bytes) -> list[torch.Tensor]:
     for row in table if isinstance(table, list) else [None]:
         if not isinstance(row, dict) or row.get("kind") not in KINDS or not isinstance(row.get("shape"), list):
             raise UnpackableError("a table of tensors that is none")
-        shape, begin, end, kind = row["shape"], row.get("begin"), row.get("end"), KINDS[row["kind"]]
+        shape, kind = row["shape"], KINDS[row["kind"]]
+        begin, end = row.get("begin", -1), row.get("end", -1)
         counts = [*shape, begin, end]
         if len(shape) > 64 or not all(type(count) is int and 0 <= count < 1 << 53 for count in counts):
             raise UnpackableError("a table of tensors that is none")

@@ -121,7 +121,7 @@ def reproduce(
         steps = result.parting.base_step + 1, at
         parts = [prepare(task.folder, steps, from_start=task.checkpoint is None and steps[0] == 1) for _ in range(2)]
         trails = [replay(part, repeat, scratch / str(number)).trail for number, part in enumerate(parts)]
-        result.replayed, result.found = True, trail.first_difference(*trails)
+        result.replayed, result.found = True, trail.first_difference(trails[0], trails[1])
     return result
 
 

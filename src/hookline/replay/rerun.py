@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hookline.common.files import real_path
 from hookline.errors import HooklineError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hookline.runner.runner import Runner
     from hookline.state.host import Verb
 
-#: Returns a hook that looks at the steps of a runner.
-MakeWatcher: TypeAlias = "Callable[[Runner], Hook]"
 #: A file in the scratch folder: the training that is repeated was reached.
 REACHED = "replay.reached"
 
@@ -77,7 +75,7 @@ class Rerun:
     observer: str = ""
     threads: int | None = None
     debugs: bool = False
-    watchers: list[MakeWatcher] = field(default_factory=list)
+    watchers: list[Callable[[Runner], Hook]] = field(default_factory=list)
 
     @contextmanager
     def around(self, host: RunnerHost, verb: Verb) -> Iterator[None]:
@@ -109,11 +107,9 @@ class Rerun:
                 host.plan.remove(entry.hook)
             elif getattr(entry.hook, "out_dir", None) is not None:
                 entry.hook.out_dir = str(self.scratch / "elsewhere")
-        for hook in [
-            Ending(self.last, before_validation=not self.fails),
-            *(make(host.runner) for make in self.watchers),
-        ]:
-            host.runner.register_hook(hook)
+        host.runner.register_hook(Ending(self.last, before_validation=not self.fails))
+        for make in self.watchers:
+            host.runner.register_hook(make(host.runner))
         outside = [str(folder) for folder in host.folders if not real_path(folder).is_relative_to(self.scratch)]
         if outside:
             raise HooklineError(f"a hook of this run saves to {outside[0]}, which a replay must not change")
