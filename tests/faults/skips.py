@@ -40,7 +40,7 @@ def compare(folder: Path, number: int, chance: random.Random) -> str:
     if make.__name__ == "OwnOrder" or accumulate > 1:
         return ""
     try:
-        run(folder / "cut", make(), Records(fails_at=cut), skip=skip)
+        run(folder / "cut", make(), Records(fails_at=cut), saves=True, skip=skip)
     except RuntimeError:
         run(folder / "cut", make(), Records(), skip=skip, resume=True)
     same = bits(folder / "cut") == bits(folder / "skip")

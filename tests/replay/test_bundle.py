@@ -23,7 +23,9 @@ from tests.faults import children
 from tests.faults.replays import CONFIG, PROJECT
 from tests.replay.test_replay import train
 
-Change = Callable[[dict[str, Any]], None]
+pytestmark = pytest.mark.processes
+
+Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = printed.splitlines()
     assert lines[0] == f"replayed {folder / 'run'} from iter_4.pth (step 4), steps 5 to 7"
     size = (folder / "bug.hl").stat().st_size / 1e6
-    assert lines[-1] == f"wrote bug.hl ({size:.1f} MB): the state, and 2 batches"
+    assert lines[-1] == f"wrote bug.hl ({size:.1f} MB): the state, and 1 batch"
     return folder
 
 
@@ -49,7 +51,6 @@ def elsewhere(packed: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.processes
 def test_a_colleague_repeats_the_failure_without_the_data(packed: Path, tmp_path: Path) -> None:
     folder = elsewhere(packed, tmp_path)
     before = sorted(folder.iterdir())
@@ -61,7 +62,6 @@ def test_a_colleague_repeats_the_failure_without_the_data(packed: Path, tmp_path
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.processes
 def test_a_script_runs_only_if_the_user_names_it(packed: Path, tmp_path: Path) -> None:
     folder = elsewhere(packed, tmp_path)
     (folder / "train.py").write_text("open('ran', 'w').close()")
@@ -82,12 +82,13 @@ def test_nothing_in_it_is_a_pickle_or_a_path_of_this_machine(packed: Path) -> No
             pickle.loads(archive.read("tensors.bin"))
 
 
-@pytest.mark.processes
 def test_a_config_is_packed_without_the_values_of_variables(tmp_path: Path) -> None:
-    hooks = json.dumps([{"type": "project:Fails", "at": 3}])
-    text = CONFIG.format(net="", at=7, data="", interval=2, hooks=hooks) + "experiment_name: ${oc.env:A_TOKEN}\n"
-    (tmp_path / "project.py").write_text(PROJECT)
-    (tmp_path / "c.yaml").write_text(text)
+    hooks = json.dumps([{"type": "project:Fails", "at": 3}, {"type": "project:Holds", "token": "${oc.env:A_TOKEN}"}])
+    holds = "\n\nclass Holds(Hook):\n    def __init__(self, token):\n        self.token = token\n"
+    holds += "\n    def state_dict(self):\n        return {'token': self.token}\n"
+    holds += "\n    def load_state_dict(self, state):\n        pass\n"
+    (tmp_path / "project.py").write_text(PROJECT + holds)
+    (tmp_path / "c.yaml").write_text(CONFIG.format(net="", at=7, data="", interval=2, hooks=hooks))
     secret = {"A_TOKEN": "hunter2-is-no-password"}
     assert children.command("train", "c.yaml", cwd=tmp_path, environment=secret)[0] == 1
     code, printed = children.command("replay", "run", "--bundle", "bug.hl", cwd=tmp_path, environment=secret)
@@ -137,6 +138,9 @@ HOSTILE: dict[str, Change] = {
     "many levels": nested,
     "a checkpoint of a later step": lambda content: content["checkpoint"].update(step=99),
     "a checkpoint with a path": lambda content: content["checkpoint"].update(step="../../x"),
+    "many processes": lambda content: [each.update(processes=10**6) for each in (content, content["capsule"])],
+    "no process": lambda content: content.update(processes=0),
+    "a folder with a zero byte": lambda content: content.update(trains_in="a\0b"),
     "a rank that is a path": lambda content: content["capsule"].update(rank="/../../x"),
     "losses that are none": lambda content: content.update(losses=[["a", "b"]]),
     "files of code that are none": lambda content: content.update(code=[1]),
@@ -176,7 +180,6 @@ def test_compressed_and_further_entries_are_refused(packed: Path, tmp_path: Path
             bundle.read(tmp_path / name)
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("kind", ["os:system", "subprocess:run", "../evil:run"])
 def test_a_config_in_a_bundle_selects_no_code(packed: Path, tmp_path: Path, kind: str) -> None:
     def change(content: dict[str, Any]) -> None:

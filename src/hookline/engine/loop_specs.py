@@ -170,7 +170,8 @@ class TrainLoop(LoopSpec):
     def shorten(self, batches: int) -> None:
         """Limit training to one epoch of at most this many batches, or to this many iterations, for a dry run."""
         self._planned = copy.copy(self.planned)
-        self.limit_batches = min(self.limit_batches or batches, batches)
+        places = self.skip.place(batches - 1) + 1
+        self.limit_batches = min(self.limit_batches or places, places)
         if self.max_epochs is not None:
             self.max_epochs = 1
         else:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from hookline.checkpoint import seal, store
-from hookline.common.escape import hidden
+from hookline.common.escape import escaped, hidden
 from hookline.common.files import real_path, regular, replacing
 from hookline.common.numbers import count
 from hookline.data.sources import as_resumable
@@ -43,6 +43,8 @@ FORMAT = 1
 CONTENT, TENSORS = "bundle.json", "tensors.bin"
 #: The files with batches that a packing replay writes.
 BATCHES = "batch-*.json"
+#: The most processes that a bundle may start.
+MOST_PROCESSES = 1024
 #: The most bytes of the plain part of a bundle.
 MOST_BYTES = 1 << 28
 
@@ -243,6 +245,9 @@ def _write_folder(content: dict[str, Any], tensors: Sequence[torch.Tensor], fold
     first, last = content["steps"]
     if not all(type(step) is int for step in (first, last)) or not 1 <= first <= last < 1 << 53:
         raise ValueError(content["steps"])
+    several = {content["processes"], (content["capsule"] or content)["processes"]}
+    if not several <= set(range(1, MOST_PROCESSES + 1)) or "\0" in content["trains_in"]:
+        raise ValueError(several)
     folder.mkdir()
     (folder / PLAN).write_text("", encoding="utf-8")
     if content["config"] is not None:
@@ -263,7 +268,8 @@ def _write_folder(content: dict[str, Any], tensors: Sequence[torch.Tensor], fold
         if odd := capsule.malformed(data):
             raise ValueError(odd)
         capsule.write(folder, data)
-    _write_losses(folder, dict(content["losses"]), 0 if saved is None else saved["step"])
+    losses = {int(place): int(bits) for place, bits in content["losses"]}
+    _write_losses(folder, losses, 0 if saved is None else saved["step"])
     return first, last
 
 
@@ -327,9 +333,9 @@ def refuse_script(path: Path, origin: Mapping[str, Any], allow: Sequence[str]) -
     """Refuse to run a script, or a module, that a bundle names, unless the user has named it, too."""
     if origin["kind"] == "config" or origin["file"] in allow:
         return
-    words = " ".join(origin["words"][1:])
+    words, file = escaped(" ".join(origin["words"][1:])), escaped(origin["file"])
     with_words = f" with the arguments '{words}'" if words else ""
     raise ConfigError(
-        f"{path} needs the {origin['kind']} {origin['file']} of the working directory{with_words}; if you want to run "
-        f"it, add --allow {origin['file']}"
+        f"{path} needs the {escaped(origin['kind'])} {file} of the working directory{with_words}; if you want to run "
+        f"it, add --allow {file}"
     )

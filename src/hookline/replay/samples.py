@@ -51,7 +51,8 @@ class Batch:
     def lines(self) -> list[str]:
         """Return it as lines."""
         rank = f", rank {self.rank} of {self.processes}" if self.processes > 1 else ""
-        where = f"step {self.step} (epoch {self.epoch + 1}, batch {self.number + 1} of {self.length}{rank})"
+        place = f", position {self.position}" if self.position not in (0, self.step) else ""
+        where = f"step {self.step} (epoch {self.epoch + 1}, batch {self.number + 1} of {self.length}{place}{rank})"
         if not self.descriptions:
             return [f"{where}: {self.kind} {', '.join(map(str, self.ids))}"]
         return [f"{where}:", *(f"  {i}  {text}" for i, text in zip(self.ids, self.descriptions, strict=True))]

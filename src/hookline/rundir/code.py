@@ -50,7 +50,7 @@ def changed(then: Mapping[str, str], since: str) -> list[str]:
     for file, before in then.items():
         try:
             what = "was changed" if hash_of(Path(file)) != before else ""
-        except OSError:
+        except (OSError, ValueError):  # the name may come from anyone
             what = "is missing"
         found += [f"{file} {what} since {since}"] * bool(what)
     return found

@@ -7,6 +7,7 @@ parting.bases        the newest checkpoints of both that are equal, from which b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from hookline.rundir.runs import Checkpoint, read_checkpoints
 
 #: The parts of a checkpoint that say nothing about the training: facts, records and their times.
 IGNORED = ("meta", "message_hub", "writers", "metric_states")
+#: The beginning of a place in the states that other processes have for themselves.
+RANK = re.compile(r"ranks/[0-9]+/")
 
 
 @dataclass(frozen=True)
@@ -117,13 +120,20 @@ def first_difference(one: Path, other: Path) -> str | None:
         a, b = digests.read_all(one), digests.read_all(other)
     except StorageError:
         return None
-    hooks = [{place.split("/")[1] for place in each if place.startswith("hooks/")} for each in (a, b)]
+    known = [{_part_of(place) for place in each} for each in (a, b)]
     for place in dict.fromkeys((*a, *b)):
-        part, _, rest = place.partition("/")
-        is_compared = part not in IGNORED and (part != "hooks" or rest.split("/")[0] in hooks[0] & hooks[1])
+        part, hook = _part_of(place)
+        # A hook that only one of them has is no difference of the training.
+        is_compared = part not in IGNORED and (not hook or all((part, hook) in each for each in known))
         if is_compared and a.get(place) != b.get(place):
             return place
     return ""
+
+
+def _part_of(place: str) -> tuple[str, str]:
+    """Return the part of a checkpoint that a place is in, and the hook, if it is the state of one."""
+    part, _, rest = RANK.sub("", place).partition("/")
+    return part, rest.split("/")[0] if part == "hooks" else ""
 
 
 def _shown(loss: float | None) -> str:
