@@ -85,3 +85,9 @@ def test_texts_of_errors_are_compared_without_what_each_process_has_of_its_own()
     one = comparable("worker (pid 4711) died at 0x7f00aa11bb22 in /scratch/x", Path("/scratch"), Path("/run"))
     assert one == comparable("worker (pid 12) died at 0x7f99aa11bb44 in /run/x")
     assert comparable("sample 3") != comparable("sample 4")
+
+
+def test_both_wordings_of_torch_for_the_death_of_a_worker_are_the_same_error() -> None:
+    killed = "a worker died: DataLoader worker (pid 4711) is killed by signal: Killed; memory may have run out"
+    gone = "a worker died: DataLoader worker (pid(s) 12) exited unexpectedly; memory may have run out"
+    assert comparable(killed) == comparable(gone) == "a worker died: …; memory may have run out"

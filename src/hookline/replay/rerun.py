@@ -140,8 +140,9 @@ def refuse_other_run(host: RunnerHost, folder: Path) -> None:
         )
 
 
-#: What differs from one process to the next in the text of an error.
-CHANGING = re.compile(r"0x[0-9a-fA-F]{6,}|\bpid\(?s?\)? ?\(?\d+|\bprocess \d+")
+#: Parts of an error's text that differ from one process to the next. torch words the death of a worker in two ways, by
+#: whether the signal or the lost connection is seen first.
+CHANGING = re.compile(r"DataLoader worker \(pid[^;]*|0x[0-9a-fA-F]{6,}|\bpid\(?s?\)? ?\(?\d+|\bprocess \d+")
 
 
 def comparable(text: str, scratch: Path | None = None, folder: Path | None = None) -> str:
