@@ -151,6 +151,9 @@ def compare_starts(run: Run, again: Run, task: Task) -> tuple[list[str], list[st
             unchanged.append("config")
         else:
             changes.append(f"{path} was changed since the run had begun")
+    configs = {str(event.get("config")) for event in run.events if event["kind"] == "start"}
+    if len(configs) > 1:
+        changes.append("the run was resumed with another config, and only the newest one is known")
     old, new = _mapping(then.get("data")), _mapping(now.get("data"))
     differing = [name for name in old if old[name] != new.get(name)]
     if differing and now:
