@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from hookline.rundir.code import revision_of
-
 HERE = Path(__file__).parent
 
 #: Files, or tests of a file, that take long: they run in `make test-long`, and not in `make test`.
@@ -195,6 +193,8 @@ sys.addaudithook(_watch_processes)
 @pytest.fixture(scope="session", autouse=True)
 def _revision_is_known() -> None:
     """Let the first run ask git for the revision here, and not in a test."""
+    from hookline.lifecycle.events import revision_of
+
     revision_of(os.getcwd())
 
 

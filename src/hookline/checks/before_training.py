@@ -48,7 +48,7 @@ def check_watched_modules(run: Run) -> None:
 def check_skips(run: Run) -> None:
     """Refuse to leave out batches that the run does not have, or all batches of a pass."""
     loop = run.train_loop.planned
-    if not loop.skip:
+    if not loop.skip.ranges:
         return
     length, places = loop.length, loop.places
     if not length or places is None:

@@ -65,9 +65,10 @@ Workers = Annotated[int, Field(ge=0), AfterValidator(_workers)]
 
 def _skipped(given: Any) -> Any:
     try:
-        parse_skip(given, "skip")
+        parse_skip(given)
     except ConfigError as error:
-        raise PydanticCustomError("skip", "{text}", {"text": str(error)}) from None
+        text = str(error).removeprefix("skip").removeprefix(":").strip()  # the key is named before it
+        raise PydanticCustomError("skip", "{text}", {"text": text}) from None
     return given
 
 

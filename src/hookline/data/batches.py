@@ -6,16 +6,18 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
 from hookline.data.loader import Order
 from hookline.data.sharing import order_of
-from hookline.data.skipping import Skip
 from hookline.data.sources import SharedList, as_resumable, full_size, is_stateful, iterator, last_size, stored
 from hookline.errors import DataError, blame
 from hookline.plan.costs import Cost
+
+if TYPE_CHECKING:
+    from hookline.data.skipping import Skip
 
 log = logging.getLogger("hookline")
 
@@ -101,8 +103,9 @@ class Batches:
         certain = resumable is None or not resumable.order.length_is_estimate
         #: The number of batches with those that are left out.
         self._whole = length_of(dataloader, limit) if certain else None
-        self._skip = Skip() if not skip or self._whole is None else skip.of_pass(epoch, self._whole)
-        self._length = None if self._whole is None else self._whole - len(self._skip)
+        cuts = skip is not None and skip.ranges and self._whole is not None
+        self._skip = skip.of_pass(epoch, self._whole) if cuts else None
+        self._length = self._whole if self._skip is None else self._whole - len(self._skip)
         self._limit = limit
         began = time.perf_counter()
         try:
@@ -110,12 +113,12 @@ class Batches:
                 dataloader,
                 seed=seed,
                 epoch=epoch,
-                start=self._skip.place(start - 1) + 1 if start else 0,
+                start=self._place(start - 1) + 1 if start else 0,
                 state=state,
                 length=self._whole,
                 resuming=resuming,
                 once=once,
-                skip=self._skip,
+                skip=() if self._skip is None else self._skip,
             )
             #: The order of this pass, which knows the sizes of batches.
             self._order = None if resumable is None else resumable.order.in_use or resumable.order
@@ -125,6 +128,10 @@ class Batches:
         except Exception as error:
             self._fail(error, start)
             raise
+
+    def _place(self, number: int) -> int:
+        """Return the place of a batch in its pass, by its number among the batches that are used."""
+        return number if self._skip is None else self._skip.place(number)
 
     @property
     def length(self) -> int | None:
@@ -153,7 +160,7 @@ class Batches:
 
     def samples(self, number: int) -> int | None:
         """Return how many samples the loader put together for a batch, in this process; None if it is unknown."""
-        number = self._skip.place(number)
+        number = self._place(number)
         if self._order is not None:
             own = self._order.samples(number)
             return self._order.drawn.get(number) if own is None else own
@@ -167,16 +174,16 @@ class Batches:
 
     def position(self, number: int) -> int | None:
         """Return the absolute position of a batch, as `skip` counts them; None if a pass has no known length."""
-        return None if self._whole is None else self._epoch * self._whole + self._skip.place(number) + 1
+        return None if self._whole is None else self._epoch * self._whole + self._place(number) + 1
 
     def identify(self, number: int) -> tuple[Literal["samples", "batches"], list[int]] | None:
         """Return the samples of a batch in this process, or its place in a list of batches; None if it is unknown."""
         source = self._loader if self._order is None else self._order
-        return identify(source, self._epoch, self._skip.place(number))
+        return identify(source, self._epoch, self._place(number))
 
     def is_padding(self, number: int) -> bool:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""
-        number = self._skip.place(number)
+        number = self._place(number)
         shared = self._loader if isinstance(self._loader, SharedList) else order_of(self._loader)
         if shared is not None:
             return shared.is_repeated(number)
@@ -228,8 +235,8 @@ class Batches:
         if number == self._start:
             self._refuse_empty()
         elif number < length:
-            length, number = length + len(self._skip), self._skip.place(number)
-            raise DataError(f"the {self._name} has a length of {length} batches but returned only {number}")
+            found = self._place(number)
+            raise DataError(f"the {self._name} has a length of {self._whole} batches but returned only {found}")
         if self._whole == length_of(self._loader) and not isinstance(self._loader, Iterator):
             self._finish_pass(length)
 
@@ -283,7 +290,7 @@ class Batches:
         raise DataError(f"the {self._name} is empty: it returned no batch in epoch {self._epoch}{again}")
 
     def _next(self, number: int) -> Any:
-        if self._limit is not None and self._skip.place(number) >= self._limit:
+        if self._limit is not None and self._place(number) >= self._limit:
             return END
         try:
             return next(self._iterator, END)
@@ -296,7 +303,7 @@ class Batches:
             self._on_failure()
         blame(
             error,
-            f"in the {self._name}, at batch {self._skip.place(number)} of epoch {self._epoch}",
+            f"in the {self._name}, at batch {self._place(number)} of epoch {self._epoch}",
             exit_code=DataError.exit_code,
         )
 
@@ -353,9 +360,9 @@ def refuse_data_of_later(then: Mapping[str, int], now: Mapping[str, int]) -> Non
         )
 
 
-def refuse_skip_of_replaced(skip: Skip, replaced: Mapping[str, int]) -> None:
+def refuse_skip_of_replaced(replaced: Mapping[str, int]) -> None:
     """Refuse to leave out batches of data that was replaced: their positions would mean others."""
-    if skip and replaced:
+    if replaced:
         raise DataError(
             "skip counts the batches of all passes, so it does not work with data that is replaced during the run; "
             "leave the samples out of the data instead"

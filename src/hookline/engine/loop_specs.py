@@ -122,7 +122,11 @@ class TrainLoop(LoopSpec):
     def length_of_pass(self, epoch: int) -> int | None:
         """Return the number of batches that a pass uses; None if it is unknown."""
         length = self.length
-        return length if length is None or not self.skip else length - len(self.skip.of_pass(epoch, length))
+        return length if length is None else length - self.left_out(epoch * length, (epoch + 1) * length)
+
+    def left_out(self, begin: int, end: int) -> int:
+        """Return how many batches `skip` leaves out in a part of the data."""
+        return len(self.skip.within(begin, end)) if self.skip.ranges else 0
 
     def updates(self, accumulate: int) -> int | None:
         """Return the number of windows of `accumulate` batches, if no hook skips one; None if it is unknown."""
@@ -141,7 +145,8 @@ class TrainLoop(LoopSpec):
         """Return how many iterations there will be, if that is known."""
         if not self.by_epoch:
             return self.max_iters
-        return None if self.places is None else self.places - len(self.skip.before(self.places))
+        places = self.places
+        return None if places is None else places - self.left_out(0, places)
 
     @property
     def total_passes(self) -> int | None:
@@ -154,7 +159,7 @@ class TrainLoop(LoopSpec):
     def places(self) -> int | None:
         """Return the number of batches up to the last one, with those that `skip` leaves out; None if it is unknown."""
         if self.max_iters is not None:
-            return self.skip.place(self.max_iters - 1) + 1
+            return self.skip.place(self.max_iters - 1) + 1 if self.skip.ranges else self.max_iters
         return self.length * (self.max_epochs or 0) if self.length is not None else None
 
     @property

@@ -154,7 +154,8 @@ class Training(Driver):
         resuming, state = self.host.loading.take_loader_state()
         loop.dataloader = self.strategy.share(loop.dataloader, pad=True)  # it may be new
         self.host.loading.check_data(in_epoch=position.batch > 0)
-        refuse_skip_of_replaced(loop.skip, self.host.loading.data_of_pass)
+        if loop.skip.ranges:
+            refuse_skip_of_replaced(self.host.loading.data_of_pass)
         self.batches = Batches(
             loop.dataloader,
             *(loop.limit_batches, position.epoch, position.batch, self.seed, state, resuming),

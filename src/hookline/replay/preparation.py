@@ -14,7 +14,8 @@ from hookline.checkpoint import seal
 from hookline.common.files import real_path
 from hookline.common.version import VERSION
 from hookline.errors import ConfigError, HooklineError, StorageError
-from hookline.rundir import capsule, code, loss_bits
+from hookline.lifecycle import events
+from hookline.rundir import capsule, loss_bits
 from hookline.rundir.runs import load, read_checkpoints
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _differences(task: Task) -> list[str]:
     ]
     if task.origin["folder"] and real_path(Path(task.origin["folder"])) != real_path(Path.cwd()):
         found.append(f"the run was started in {task.origin['folder']}: relative paths may lead elsewhere here")
-    return found + code.changed(task.code, "the run had begun" if task.capsule is None else "the run had failed")
+    return found + events.changed(task.code, "the run had begun" if task.capsule is None else "the run had failed")
 
 
 def bits_of_run(task: Task) -> dict[int, int]:

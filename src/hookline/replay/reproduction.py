@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hookline.common.files import owned, real_path
+from hookline.common.numbers import count
 from hookline.errors import ConfigError
+from hookline.lifecycle import events
 from hookline.replay import trail
 from hookline.replay.difference import describe, replay
 from hookline.replay.preparation import find_session, prepare
 from hookline.replay.rerun import REACHED
-from hookline.rundir import code, journal, loss_bits, parting
+from hookline.rundir import journal, loss_bits, parting
 from hookline.rundir.names import CONFIG, RECORDS
 from hookline.rundir.runs import load
 from hookline.runner.hook import Hook
@@ -144,10 +146,10 @@ def compare_starts(run: Run, again: Run, task: Task) -> tuple[list[str], list[st
             f"revision {old['revision'][:12]}" + " (with changes that were not committed)" * (not old["clean"])
         )
     if old.get("files") and not any("since the run had" in warning for warning in task.warnings):
-        unchanged.append(f"{len(old['files'])} files of code")
+        unchanged.append(f"{count(len(old['files']), 'file')} of code")
     if isinstance(then.get("config"), str):
         path = run.path / CONFIG
-        if path.is_file() and code.hash_of(path) == then["config"]:
+        if path.is_file() and events.hash_of(path) == then["config"]:
             unchanged.append("config")
         else:
             changes.append(f"{path} was changed since the run had begun")

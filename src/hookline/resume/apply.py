@@ -39,10 +39,11 @@ Lengths = dict[str, tuple[int, int]]
 
 def refuse_other_skips(found: Resumption, position: Mapping[str, Any]) -> None:
     """Refuse to leave out other batches than the run did before its checkpoint: its place in the data would change."""
-    then, now = (parse_skip(side.get("asked", {}).get("skip")) for side in (found.then, found.now))
-    length, others = found.then.get("batches"), found.now["batches"]
-    if not then and not now:
+    chosen = [side.get("asked", {}).get("skip") for side in (found.then, found.now)]
+    if not any(chosen):
         return
+    then, now = map(parse_skip, chosen)
+    length, others = found.then.get("batches"), found.now["batches"]
     if length != others or not length:
         raise ConfigError(
             f"{found.path}: skip counts the batches of all passes, but a pass has {others} batches here, and had "

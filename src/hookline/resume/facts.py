@@ -47,7 +47,7 @@ def asked(runner: Run) -> dict[str, Any]:
         "max_epochs": loop.max_epochs if loop is not None else None,
         "max_iters": loop.max_iters if loop is not None else None,
         "samples": samples_of(loop.dataloader) if loop is not None else None,
-        "skip": loop.skip.words if loop is not None else [],
+        **({"skip": loop.skip.words} if loop is not None and loop.skip.ranges else {}),
         "lr": {name: initial_rates(optim.optimizer.param_groups) for name, optim in runner.optims.items()},
         "options": {name: options_of(optim) for name, optim in runner.optims.items()},
         "clip": {name: None if optim.clip is None else str(optim.clip) for name, optim in runner.optims.items()},
