@@ -22,7 +22,7 @@ from hookline.testing import toy_runner
 
 def told(folder: Path) -> list[tuple[Any, ...]]:
     """Return the events without times, and without what is recorded about the surroundings of a run."""
-    left_out = ("time", "environment", "origin", "code", "config", "data", "kind", "step", "epoch", "id")
+    left_out = ("time", "environment", "origin", "sources", "config", "data", "kind", "step", "epoch", "id")
     return [
         (event["kind"], event["step"], event["epoch"], {key: event[key] for key in event if key not in left_out})
         for event in journal.read(folder)

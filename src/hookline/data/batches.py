@@ -103,9 +103,10 @@ class Batches:
         certain = resumable is None or not resumable.order.length_is_estimate
         #: The number of batches with those that are left out.
         self._whole = length_of(dataloader, limit) if certain else None
-        cuts = skip is not None and skip.ranges and self._whole is not None
-        self._skip = skip.of_pass(epoch, self._whole) if cuts else None
-        self._length = self._whole if self._skip is None else self._whole - len(self._skip)
+        self._length, self._skip = self._whole, None
+        if self._whole is not None and skip is not None and skip.ranges:
+            self._skip = skip.of_pass(epoch, self._whole)
+            self._length = self._whole - len(self._skip)
         self._limit = limit
         began = time.perf_counter()
         try:

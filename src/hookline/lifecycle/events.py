@@ -65,7 +65,7 @@ def begin(host: Host, source: Source | None, continues: bool) -> None:
         processes=host.strategy.world_size,
         environment=environment(host),
         origin=(started := origin(host)),
-        code={"files": code_of(started), **(revision_of(started["folder"]) or {})},
+        sources={"files": code_of(started), **(revision_of(started["folder"]) or {})},
         config=config_of(host),
         data=data_of(host),
     )

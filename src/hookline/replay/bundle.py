@@ -261,7 +261,15 @@ def _write_folder(content: dict[str, Any], tensors: Sequence[torch.Tensor], fold
         named = {"path": name, "sha256": seal.read_hash(folder / name), "step": saved["step"]}
     code = {os.path.abspath(file): each for file, each in content["code"].items()}
     start = {name: content[name] for name in ("processes", "environment", "origin")}
-    event = {"time": 0, "step": 0, "epoch": 0, "kind": "start", "resumed_from": None, **start, "code": {"files": code}}
+    event = {
+        "time": 0,
+        "step": 0,
+        "epoch": 0,
+        "kind": "start",
+        "resumed_from": None,
+        **start,
+        "sources": {"files": code},
+    }
     (folder / journal.NAME).write_text(json.dumps(event) + "\n", encoding="utf-8")
     data = None if content["capsule"] is None else {**content["capsule"], "checkpoint": named, "code": code}
     if data is not None:

@@ -181,7 +181,7 @@ def _is_origin(value: object) -> bool:
 
 def files_of(start: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of code that a session has imported, with their hashes, from the event of its start."""
-    recorded = start.get("code")
+    recorded = start.get("sources")
     files = recorded.get("files") if isinstance(recorded, dict) else None
     return (
         {file: digest for file, digest in files.items() if isinstance(digest, str)} if isinstance(files, dict) else {}

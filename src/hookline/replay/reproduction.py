@@ -138,7 +138,7 @@ def compare_starts(run: Run, again: Run, task: Task) -> tuple[list[str], list[st
             unchanged.append(name)
         elif name in old and name not in ("hookline", "torch", "python"):  # the task has named these
             changes.append(f"{name}: {old[name]} then, {new.get(name)} now")
-    old, new = _mapping(then.get("code")), _mapping(now.get("code"))
+    old, new = _mapping(then.get("sources")), _mapping(now.get("sources"))
     if "revision" in old and old["revision"] != new.get("revision"):
         changes.append(f"the revision of the code: {old['revision'][:12]} then, {str(new.get('revision'))[:12]} now")
     elif "revision" in old:
