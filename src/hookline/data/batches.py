@@ -103,7 +103,8 @@ class Batches:
         certain = resumable is None or not resumable.order.length_is_estimate
         #: The number of batches with those that are left out.
         self._whole = length_of(dataloader, limit) if certain else None
-        self._length, self._skip = self._whole, None
+        self._skip: Skip | None = None
+        self._length = self._whole
         if self._whole is not None and skip is not None and skip.ranges:
             self._skip = skip.of_pass(epoch, self._whole)
             self._length = self._whole - len(self._skip)
