@@ -31,7 +31,7 @@ from hookline.testing import toy_data
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: A page with one of these runs in a process of its own, because threads and settings of earlier tests are in the way.
-ALONE = ("hookline.launch(", "lightning.pytorch")
+ALONE = ("hookline.launch(", "hookline.integrations.")
 HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 
 
@@ -82,7 +82,7 @@ def names_of_pages() -> dict[str, Any]:
 
 
 def run_in_a_new_process(page: Path, folder: Path) -> None:
-    """Run the blocks of a page whose process must be new: one that it copies, or one in which Lightning trains."""
+    """Run the blocks of a page whose process must be new: one that it copies, or one in which another engine trains."""
     script = folder / "page.py"
     prologue = f"import sys\nsys.path.append({str(ROOT)!r})\nfrom tests import test_docs\n"
     prologue += "globals().update(test_docs.names_of_pages())\n"

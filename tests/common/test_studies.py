@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
+import psutil
 import pytest
 from optuna.storages._rdb.models import BaseModel
 from sqlalchemy import event
@@ -33,6 +34,15 @@ def overtaken() -> Iterator[list[str]]:
     yield tables
     for table in BaseModel.metadata.tables.values():
         event.remove(table, "before_create", create)
+
+
+def test_a_study_in_a_file_keeps_no_connection_open() -> None:
+    study = optuna.create_study(storage=studies.open_storage("sqlite:///study.db"))
+    trial = study.ask()
+    trial.report(1.0, 1)
+    study.tell(trial, 1.0)
+    assert [trial.value for trial in study.trials] == [1.0]
+    assert [Path(file.path).name for file in psutil.Process().open_files() if "study.db" in file.path] == []
 
 
 def test_a_storage_whose_tables_another_process_creates_at_the_same_time_is_opened(overtaken: list[str]) -> None:

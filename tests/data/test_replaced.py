@@ -59,11 +59,43 @@ def test_a_part_that_cannot_be_replaced_is_refused() -> None:
             setattr(own, name, value)
 
 
-@pytest.mark.parametrize("name", ["loader", "data_loader", "batch_size"])
-def test_a_name_that_a_loop_does_not_have_cannot_be_set(name: str) -> None:
+@pytest.mark.parametrize("name", ["shuffle", "drop_last", "num_workers", "collate_fn"])
+def test_an_option_of_a_loader_is_refused_after_it_was_created(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        setattr(ResumableLoader(data_of(10)), name, True)
+    assert str(refused.value) == (
+        f"a ResumableLoader has no '{name}', so setting it has no effect; create a new ResumableLoader with it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("loader", "set dataloader"),
+        ("data_loader", "set dataloader"),
+        ("batch_size", "set dataloader.batch_size"),
+        ("weigh", "create a new {} with it"),
+        ("dataloder", "set dataloader"),
+        ("limit_batch", "set limit_batches"),
+    ],
+)
+def test_a_name_that_a_loop_does_not_have_cannot_be_set(name: str, advice: str) -> None:
     for loop in (TrainLoop(toy_data(), max_epochs=1), EvalLoop(toy_data())):
-        with pytest.raises(AttributeError, match=rf"has no '{name}', so setting it has no effect; set dataloader"):
+        with pytest.raises(ConfigError) as refused:
             setattr(loop, name, None)
+        kind = type(loop).__name__
+        assert str(refused.value) == f"a {kind} has no '{name}', so setting it has no effect; {advice.format(kind)}"
+
+
+def test_a_loop_accepts_other_names_and_a_subclass_similar_ones() -> None:
+    class Own(TrainLoop):
+        def __init__(self) -> None:
+            super().__init__(toy_data(), max_epochs=1)
+            self.steps = 3
+
+    loop: Any = TrainLoop(toy_data(), max_epochs=1)
+    loop.note = "of mine"
+    assert (loop.note, Own().steps) == ("of mine", 3)
 
 
 class Grows(Hook):

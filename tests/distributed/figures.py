@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from hookline.strategies import stays
@@ -24,17 +25,19 @@ KILLS_PER_RUN = 5
 ITERATIONS = 32
 
 
-def measure_rank_kills(times: int, folder: Path, seed: int = 0) -> tuple[int, list[str]]:
+def measure_rank_kills(
+    times: int, folder: Path, seed: int = 0, own_loops: Sequence[bool] = (False, True)
+) -> tuple[int, list[str]]:
     """Kill one of two processes, `times` times in total. Return how many kills left no trace, and the failures.
 
-    Every second run has a loop of the user, with the same step.
+    Runs have, in turn, the loop of a Runner and one of the user, with the same step, as `own_loops` says.
     """
     straight = run("killed", folder / "straight", [])
     assert straight.code == 0, straight.output
     draw, fine, failures = random.Random(seed), 0, []
     for number in range(0, times, KILLS_PER_RUN):
         iterations = sorted(draw.sample(range(1, ITERATIONS), min(KILLS_PER_RUN, times - number)))
-        own_loop = number // KILLS_PER_RUN % 2 == 1
+        own_loop = own_loops[number // KILLS_PER_RUN % len(own_loops)]
         done = run("killed", folder / f"run_{number}", iterations, own_loop, restarts=len(iterations))
         same = [each.get("hash") for each in done.ranks] == [each["hash"] for each in straight.ranks]
         if done.code == 0 and same and done.ranks[0]["attempt"] == len(iterations):

@@ -1,6 +1,7 @@
 """Measure the published figures about faults: `python -m tests.faults.figures --kills 200`.
 
     KILL    the resumes after kill -9 that are bit-exact: all
+    LOOPS   the same of loops of the user, in five shapes, one of them in two processes; only with `--loops 200`
     CODE    the hostile inputs that executed code, or wrote outside the run's folder: none
     SILENT  the bad inputs that ended with exit code 0: none
     RANKS   the kills of one of two ranks after which the restarted run ended in the same bits: all
@@ -30,7 +31,7 @@ from tempfile import TemporaryDirectory
 from tests.distributed import figures as ranks
 from tests.faults import differences, hostile, raw_inputs, replays, reproductions, silent, skips
 from tests.faults.cases import Case, Outcome, run
-from tests.faults.kills import KINDS, Kills, kill_and_resume
+from tests.faults.kills import KINDS, OWN_LOOPS, Kills, kill_and_resume
 from tests.faults.project import trained_run
 
 # The number of children that run at the same time, each on one core.
@@ -89,9 +90,9 @@ def _outcomes(cases: Sequence[Case]) -> Mapping[str, Outcome]:
         return dict(zip([case.id for case in cases], pool.map(outcome_of, cases), strict=True))
 
 
-def measure_kills(times: int) -> Kills:
-    """Kill runs of every kind, `times` kills in total, and resume them."""
-    shares = [times // len(KINDS) + (number < times % len(KINDS)) for number in range(len(KINDS))]
+def measure_kills(times: int, kinds: Sequence[str] = KINDS) -> Kills:
+    """Kill runs of some kinds, `times` kills in total, and resume them."""
+    shares = [times // len(kinds) + (number < times % len(kinds)) for number in range(len(kinds))]
     with TemporaryDirectory(prefix="hookline-kills-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
 
         def kill_share(kind: str, share: int) -> Kills:
@@ -99,13 +100,25 @@ def measure_kills(times: int) -> Kills:
             root.mkdir()
             return kill_and_resume(root, kind, share, seed=times) if share else Kills()
 
-        found = list(pool.map(kill_share, KINDS, shares))
+        found = list(pool.map(kill_share, kinds, shares))
     total = Kills()
     for each in found:
         total.kills += each.kills
         total.identical += each.identical
         total.failures += each.failures
     return total
+
+
+def print_loops(times: int) -> bool:
+    """Measure and print the figure about loops of the user. Return whether it is wrong."""
+    in_ranks = times // 5
+    killed = measure_kills(times - in_ranks, OWN_LOOPS)
+    with TemporaryDirectory(prefix="hookline-loops-") as folder:
+        fine, failures = ranks.measure_rank_kills(in_ranks, Path(folder), own_loops=(True,))
+    identical, kills = killed.identical + fine, killed.kills + in_ranks
+    print(f"LOOPS   {identical} of {kills} resumes of loops of the user after kill -9 were bit-exact")
+    print("".join(f"          {failure}\n" for failure in [*killed.failures, *failures]), end="", flush=True)
+    return identical != kills or bool(killed.failures or failures)
 
 
 def print_ranks(kills: int) -> bool:
@@ -143,7 +156,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure and print the figures; return 1 if one is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.figures")
     parser.add_argument("--kills", type=int, default=0, metavar="N", help="also measure KILL, with N kills")
-    kills: int = parser.parse_args(words).kills
+    parser.add_argument("--loops", type=int, default=0, metavar="N", help="only measure LOOPS, with N kills")
+    given = parser.parse_args(words)
+    if given.loops:
+        return int(print_loops(given.loops))
+    kills: int = given.kills
     killed = measure_kills(kills) if kills else Kills()
     if kills:
         print(f"KILL    {killed.identical} of {killed.kills} resumes after kill -9 were bit-exact")

@@ -13,6 +13,8 @@ from tests.faults.kinds import KINDS as BY_NAME
 from tests.faults.runs import digests, train
 
 KINDS = tuple(BY_NAME)
+#: The shapes of loops of the user: with a window, and with its own validation.
+OWN_LOOPS = ("flat", "epochs", "uneven", "reports")
 
 
 class Kills:

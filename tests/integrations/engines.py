@@ -127,6 +127,7 @@ def run_in_lightning(
     dropout: float = 0.0,
     fail_at: int = -1,
     samples: int = SAMPLES,
+    resume: str | None = None,
     **options: Any,
 ) -> Module:
     module, (train, val) = Module(dropout, fail_at), loaders(samples)
@@ -134,16 +135,15 @@ def run_in_lightning(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Lightning: few workers, few batches
         trainer = Trainer(
-            **{"max_epochs": EPOCHS, **options},
+            **{"max_epochs": EPOCHS, "enable_checkpointing": False, **options},
             accelerator="cpu",
             accumulate_grad_batches=accumulate,
             callbacks=callbacks,
             logger=False,
-            enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(module, train, val)
+        trainer.fit(module, train, val, ckpt_path=resume)
     return module
 
 
@@ -177,6 +177,7 @@ def run_in_transformers(
     dropout: float = 0.0,
     samples: int = SAMPLES,
     fail_at: int = -1,
+    resume: str | None = None,
     **options: Any,
 ) -> Recorded:
     net = new_net(dropout)
@@ -212,5 +213,5 @@ def run_in_transformers(
             callbacks=callbacks,
         )
         trainer.fail_at = fail_at
-        trainer.train()
+        trainer.train(resume_from_checkpoint=resume)
     return trainer

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelCheckpoint
 
 from hookline import Hook, Runner, TrainLoop
 from hookline.checkpoint import seal
@@ -156,6 +157,70 @@ def test_the_folder_has_the_files_of_a_run(host: str) -> None:
     assert [event["kind"] for event in lines("run/events.jsonl")].count("validation") == EPOCHS
     assert lines("run/events.jsonl")[-1]["kind"] == "end"
     assert "LoggerHook" in Path("run/hooks.json").read_text()
+
+
+def recorded(name: str) -> list[Any]:
+    return [line[name] for line in lines("run/metrics.jsonl") if name in line]
+
+
+EVERY: dict[str, Any] = {"logger": {"interval": 1}}
+
+
+def test_the_losses_are_whole_if_lightning_begins_to_accumulate_in_a_later_epoch() -> None:
+    callback = CALLBACKS["Lightning"]([], "run", EVERY)
+    trained = run_lightning([callback, GradientAccumulationScheduler({0: 1, 1: 2})])
+    assert recorded("train/loss") == trained.losses
+
+
+class Tokens(Net):
+    """A model that divides the sum of its losses by all labels of the step, as language models of Transformers do."""
+
+    accepts_loss_kwargs = True
+
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor, **options: Any) -> dict[str, torch.Tensor]:
+        outputs = super().forward(inputs, labels)
+        labels_of_step = options.get("num_items_in_batch")
+        share = 1 if labels_of_step is None else len(labels) / labels_of_step
+        return {**outputs, "loss": outputs["loss"] * share}
+
+
+def test_the_losses_are_whole_if_a_model_of_transformers_returns_its_share_of_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.integrations.engines.Net", Tokens)
+    callback = CALLBACKS["Transformers"]([], "run", EVERY)
+    trained = run_transformers([callback], accumulate=2, samples=20)
+    shares = [2, 2, 2, 2, 1] * 2  # five batches, so the last step of an epoch has one
+    assert recorded("train/loss") == [loss * share for loss, share in zip(trained.losses, shares, strict=True)]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_guest_counts_on_when_lightning_resumes_in_an_epoch(accumulate: int) -> None:
+    saves = ModelCheckpoint("theirs", "{step}", every_n_train_steps=1, save_top_k=-1)
+    options: dict[str, Any] = {"accumulate": accumulate, "samples": 20, "limit_val_batches": 0}
+    run_lightning([saves], enable_checkpointing=True, **options)
+    step = {1: 7, 2: 4}[accumulate]  # after the second batch of epoch 2
+    callback = CALLBACKS["Lightning"]([], "run", EVERY)
+    run_lightning([callback], resume=f"theirs/step={step}.ckpt", **options)
+    assert (callback.runner.epoch, callback.runner.iter) == (2, 10)
+    assert (recorded("step"), set(recorded("epoch"))) == ([8, 9, 10], {2})
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_guest_counts_on_when_transformers_resumes_in_an_epoch(accumulate: int) -> None:
+    options: dict[str, Any] = {"accumulate": accumulate, "samples": 20, "eval_strategy": "no"}
+    run_transformers([], save_strategy="steps", save_steps=1, **options)
+    step = {1: 7, 2: 4}[accumulate]
+    callback = CALLBACKS["Transformers"]([], "run", EVERY)
+    run_transformers([callback], resume=f"theirs/checkpoint-{step}", **options)
+    assert (callback.runner.epoch, callback.runner.iter) == (2, 10)
+    assert (recorded("step"), set(recorded("epoch"))) == ([8, 9, 10], {2})
+
+
+def test_the_length_is_limited_by_the_steps_of_lightning() -> None:
+    callback = CALLBACKS["Lightning"]([], "run", EVERY)
+    run_lightning([callback], max_epochs=9, max_steps=7)
+    assert (callback.runner.train_loop.max_epochs, callback.runner.iter) == (2, 7)
 
 
 # ------------------------------------------------------------------------------------------------- stops and failures
@@ -406,3 +471,17 @@ def test_norms_of_clipped_gradients_are_refused_in_transformers() -> None:
     callback = CALLBACKS["Transformers"](["GradNormHook"], "run")
     with pytest.raises(ConfigError, match="GradNormHook cannot be used inside Transformers with max_grad_norm=1.0: "):
         run_transformers([callback], max_grad_norm=1.0)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_hooks_that_need_whole_weights_are_refused_if_the_engine_has_split_them(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guest, "is_sharded", lambda parameter: True)
+    with pytest.raises(ConfigError) as refused:
+        TRAIN[host]([CALLBACKS[host](["CheckpointHook"], "run")])
+    assert str(refused.value) == (
+        f"CheckpointHook cannot be used here: {host} has split the model over the processes, and only {host} can put "
+        "it together; remove the hook, or train without FSDP and DeepSpeed"
+    )
+    TRAIN[host]([CALLBACKS[host](["StatsMonitorHook"], "other")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import StepLR
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, HooklineError
 from hookline.hooks import EMAHook
+from hookline.integrations import open_session
 from hookline.testing import toy_data, toy_model
 from tests.contract.test_hooks import _in_a_folder_with_a_module
 from tests.integrations.test_session import loss_of, stepping, toy_session, use
@@ -38,6 +39,20 @@ def another_model(run: Session) -> None:
 def no_update(run: Session) -> None:
     for batch in run:
         run.stepped(loss_of(run, batch))
+
+
+def looping_over_all_in_an_epoch(run: Session) -> None:
+    for _ in run.epochs():
+        for batch in run:
+            run.step(loss_of(run, batch))
+
+
+def stepping_after_a_failed_step(run: Session) -> None:
+    for batch in run:
+        try:
+            run.step(loss_of(run, batch).detach())
+        except HooklineError:
+            run.step(loss_of(run, batch))
 
 
 def no_step(run: Session) -> None:
@@ -138,6 +153,8 @@ def stepping_after_own_steps(run: Session) -> None:
         (going_back, {}, "the body of the loop has called backward() itself, and run.step(loss) would add its "),
         (looping_twice, {}, "the loop over the batches is over: `for batch in run` has the batches of all epochs"),
         (using_an_epoch_twice, {}, "the batches of epoch 0 are used up; write one loop over them: for batch in epoch"),
+        (looping_over_all_in_an_epoch, {}, "inside `for epoch in run.epochs()`, write: for batch in epoch, not: for "),
+        (stepping_after_a_failed_step, {}, "the loss has no gradient: it was detached (.item(), .detach(), no_grad)"),
         (never_looping, {}, "the loop over the batches never began, so nothing was trained: for batch in run"),
         (logging_the_loss, {}, "run.log() cannot record 'train/loss': every step records it; use another name"),
         (skipping_twice, {}, "run.skip(reason) was called a second time for one batch"),
@@ -186,6 +203,25 @@ def test_a_loop_that_zeroes_the_gradients_of_each_step_has_the_same_bits() -> No
     use(theirs := toy_session(work_dir="theirs"), stepping)
     for name, weight in theirs.runner.model.state_dict().items():
         assert torch.equal(weight, ours.runner.model.state_dict()[name])
+
+
+def test_a_session_that_nobody_has_closed_is_left_at_the_end_of_the_process() -> None:
+    def train() -> Generator[Session, None, None]:
+        with toy_session(work_dir="run") as run:
+            for batch in run:
+                run.step(loss_of(run, batch))
+                yield run
+
+    training = train()
+    next(training)
+    run = next(training)
+    open_session.leave()
+    assert run.runner.stopped.reason == "the loop was left"
+    assert [path.name for path in Path("run").glob("*.pth")] == ["iter_2.pth"]
+    assert "the session was still open at the end of the process" in Path("run/run.log").read_text()
+    training.close()  # as the interpreter does it after this
+    with toy_session(work_dir="next") as run:
+        stepping(run)
 
 
 @pytest.mark.parametrize(

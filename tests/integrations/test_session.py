@@ -776,6 +776,11 @@ def test_a_session_is_used_once_and_entered_first() -> None:
         pass
 
 
+def test_the_runner_of_a_session_has_no_loop_of_its_own() -> None:
+    with pytest.raises(HooklineError, match="this Runner belongs to a session, whose step is the body of your loop"):
+        toy_session().runner.train()
+
+
 def test_a_compiled_model_has_to_be_called_through_the_session() -> None:
     model, ours, plain = toy_model(), toy_model(), toy_model()
 

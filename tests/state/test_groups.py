@@ -47,8 +47,7 @@ class Moves(Hook):
             groups = runner.optim.optimizer.param_groups
             groups[1]["params"].append(groups[0]["params"].pop())
         if runner.iter == 5:
-            for parameter in runner.optim.optimizer.param_groups.pop(0)["params"]:
-                del runner.optim.optimizer.state[parameter]
+            runner.optim.optimizer.param_groups.pop(0)
 
 
 def run(folder: Path | None, *hooks: Any, layers: int = 1, schedule: bool = False, **parts: Any) -> Runner:
@@ -183,6 +182,29 @@ def test_a_run_whose_hook_moved_parameters_and_removed_a_group_resumes_exactly(t
     whole.train()
     run(tmp_path, Moves(), StopsAt(stop), layers=2).train()
     resumed = run(tmp_path, Moves(), layers=2, resume=True)
+    resumed.train()
+    assert_same_end(whole, resumed)
+
+
+@pytest.mark.parametrize("stop", [5, 6, 8])
+@pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter"])
+def test_a_parameter_that_leaves_and_joins_again_begins_without_state(tmp_path: Path, point: str, stop: int) -> None:
+    def leaves(runner: Any) -> None:
+        parameters = runner.optim.optimizer.param_groups[0]["params"]
+        if runner.iter == 4:
+            parameters.pop()
+        if runner.iter == 7:
+            parameters.append(runner.model[0].bias)
+
+    def make(folder: Path | None, *hooks: Hook, **parts: Any) -> Runner:
+        runner = run(folder, *hooks, **parts)
+        runner.on(point)(leaves)
+        return runner
+
+    whole = make(None)
+    whole.train()
+    make(tmp_path, StopsAt(stop)).train()
+    resumed = make(tmp_path, resume=True)
     resumed.train()
     assert_same_end(whole, resumed)
 

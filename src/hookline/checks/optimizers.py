@@ -146,6 +146,7 @@ def recheck(runner: Run) -> None:
     """
     for name, optim in runner.optims.items():
         if any(group["params"] for group in optim.optimizer.param_groups):
+            optim.take_joined()
             continue
         suspects = [each.name for each in runner.plan if is_custom(each.hook) and "param_groups" in names_in(each.hook)]
         by = f" ({' or '.join(suspects)} uses param_groups)" if suspects else ""

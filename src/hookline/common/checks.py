@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import unicodedata
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from hookline.common.numbers import as_repr
-from hookline.errors import ConfigError, did_you_mean
+from hookline.errors import ConfigError, did_you_mean, nearest
+
+#: How similar a name has to be to the name of an attribute to be a misspelling of it.
+SIMILAR = 0.85
 
 
 def check_int(label: str, value: Any, least: int | None = None) -> None:
@@ -78,3 +82,27 @@ def check_name(label: str, value: Any) -> None:
         str(value).encode("utf-8", "surrogateescape")  # as Python encodes names of files, but in any locale
     except UnicodeEncodeError:
         raise ConfigError(f"{label} must be text that can be the name of a file, not {str(value)!r}") from None
+
+
+class Guarded:
+    """An object whose `__init__` ends with `self._creator = <its class>`; a subclass may have any attributes."""
+
+    #: Names that other systems, and people, use for attributes, with the attributes.
+    _other_names: ClassVar[Mapping[str, str]] = {}
+    _creator: type | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. A name that has no effect, but looks as if it had one, is refused."""
+        if not hasattr(self, name) and (advice := self._advise(name)):
+            raise ConfigError(f"a {type(self).__name__} has no '{name}', so setting it has no effect; {advice}")
+        super().__setattr__(name, value)
+
+    def _advise(self, name: str) -> str:
+        if name in self._other_names:
+            return f"set {self._other_names[name]}"
+        if self._creator is not type(self):
+            return ""
+        if name in inspect.signature(type(self)).parameters:
+            return f"create a new {type(self).__name__} with it"
+        similar = nearest(name, [each for each in vars(self) if not each.startswith("_")], SIMILAR)
+        return f"set {similar}" if similar else ""

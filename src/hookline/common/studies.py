@@ -119,7 +119,10 @@ def open_storage(storage: str) -> BaseStorage:
             file = Path(storage.removeprefix("sqlite:///").partition("?")[0])
             with storage_errors(file):
                 file.parent.mkdir(parents=True, exist_ok=True)
-            options = {"connect_args": {"timeout": BUSY_SECONDS}}
+            from sqlalchemy.pool import NullPool
+
+            # A connection that stays open would be closed by nobody, and workers of a loader would inherit it.
+            options = {"connect_args": {"timeout": BUSY_SECONDS}, "poolclass": NullPool}
             return _connect(lambda: optuna.storages.RDBStorage(storage, engine_kwargs=options))
         return _connect(lambda: optuna.storages.get_storage(storage))
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
-from hookline.common.checks import check_int
+from hookline.common.checks import Guarded, check_int
 from hookline.common.numbers import count
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
@@ -31,7 +31,7 @@ Key = tuple[int, int, int]
 Numbers = Container[int]
 
 
-class ResumableLoader:
+class ResumableLoader(Guarded):
     """A loader for a map-style dataset that can start at any batch of any epoch.
 
         loader = ResumableLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
@@ -76,8 +76,7 @@ class ResumableLoader:
         self.order = Order(dataset, batch_size, shuffle, drop_last, seed) if order is None else order
         #: What was set after the loader was created: the batch size, and the number of samples of a dataset.
         self.replaced: dict[str, int] = {}
-        self._worker_start = WorkerStart(worker_init_fn)
-        self._collate = collate_fn
+        self._worker_start, self._collate = WorkerStart(worker_init_fn), collate_fn
         self._options: dict[str, Any] = {
             "num_workers": num_workers,
             "collate_fn": _return_unchanged,
@@ -89,6 +88,7 @@ class ResumableLoader:
             "multiprocessing_context": multiprocessing_context,
         }
         self._loader = self._make_loader()
+        self._creator = ResumableLoader
 
     def _make_loader(self) -> DataLoader[Any]:
         # Creating an iterator draws a number, which must not come from the generator that training uses.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookline.common.checks import check_int
+from hookline.common.checks import Guarded, check_int
 from hookline.common.escape import escaped
 from hookline.common.numbers import count
 from hookline.data.batches import length_of
@@ -24,19 +24,14 @@ if TYPE_CHECKING:
     from hookline.run.position import Position
 
 
-#: Names that other systems, and people, use for attributes of a loop.
-OTHER_NAMES = {"loader": "dataloader", "data_loader": "dataloader", "batch_size": "dataloader.batch_size"}
+class LoopSpec(Guarded):
+    """The base of both kinds of loops."""
 
-
-class LoopSpec:
-    """What both kinds of loops do: they refuse to set an attribute that only looks like one of theirs."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. A name that has no effect, and is near one that has, is refused."""
-        meant = OTHER_NAMES.get(name)
-        if meant is not None and not hasattr(self, name):
-            raise AttributeError(f"a {type(self).__name__} has no '{name}', so setting it has no effect; set {meant}")
-        super().__setattr__(name, value)
+    _other_names: ClassVar = {
+        "loader": "dataloader",
+        "data_loader": "dataloader",
+        "batch_size": "dataloader.batch_size",
+    }
 
 
 class TrainLoop(LoopSpec):
@@ -97,6 +92,7 @@ class TrainLoop(LoopSpec):
                 check_int(name, value, least=1)
         check_int("val_begin", val_begin, least=0)
         self._planned: TrainLoop | None = None
+        self._creator = TrainLoop
 
     @property
     def planned(self) -> TrainLoop:
@@ -243,6 +239,7 @@ class EvalLoop(LoopSpec):
         #: to `runner.val_loops`, with its own context.
         self.within: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._planned: EvalLoop | None = None
+        self._creator = EvalLoop
 
     @property
     def planned(self) -> EvalLoop:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from hookline.checks.evaluations import watched_metrics
 from hookline.common import rng
+from hookline.common.sharding import is_sharded
 from hookline.engine.loop_specs import TrainLoop
 from hookline.errors import ConfigError, blame, described, did_you_mean
 from hookline.integrations.host import EngineData, GuestOptim, GuestRunner, samples_of
@@ -47,23 +48,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def check_version(package: str, tested: str) -> None:
-    """Warn about a version of an engine that is not the tested one. The last number of a version makes no difference.
+#: Built-in hooks that read the weights, or the gradients of all of them.
+NEED_WEIGHTS = frozenset({"CheckpointHook", "EvaluateHook", "GradNormHook"})
 
-    Args:
-        package: The name of the installed package.
-        tested: The version that hookline is tested with.
-    """
+
+def check_version(engine: Engine) -> None:
+    """Warn about a version of an engine that is not the tested one. Its last number makes no difference."""
+    package = engine.name.lower()
     try:
         found = version(package)
     except PackageNotFoundError:
         return
-    series, wanted = (re.findall(r"\d+", each)[:2] for each in (found, tested))
+    series, wanted = (list(map(int, re.findall(r"\d+", each)[:2])) for each in (found, engine.tested))
     if series != wanted:
-        age = "newer" if list(map(int, series)) > list(map(int, wanted)) else "older"
         log.warning(
             "%s %s is %s than %s, which hookline is tested with; if something fails, install that version",
-            *(package, found, age, tested),
+            *(package, found, "newer" if series > wanted else "older", engine.tested),
         )
 
 
@@ -117,6 +117,7 @@ class Guest:
         weigh: Callable[[Any], Any] | None,
         options: Mapping[str, Any],
     ) -> None:
+        check_version(engine)
         self.engine, self._hooks, self._work_dir = engine.name, list(hooks), work_dir
         self._weigh = weigh if weigh is not None else samples_of
         if unknown := [name for name in options if name not in self.OPTIONS]:
@@ -127,7 +128,8 @@ class Guest:
             )
         self._options = {"quiet": True, **options}
         self._default_hooks = {**NOT_BY_DEFAULT, **(default_hooks or {})}
-        refuse_actors(engine, self._hooks, self._default_hooks)
+        #: The names of the classes of the hooks.
+        self.uses = refuse_actors(engine, self._hooks, self._default_hooks)
         #: The trainer that this guest belongs to.
         self._owner: Any = None
         self.runner: GuestRunner | None = None
@@ -145,13 +147,6 @@ class Guest:
             )
         self._owner = trainer
 
-    def uses(self, name: str) -> bool:
-        """Return whether one of the hooks has this name."""
-        given = [each.get("type") if isinstance(each, Mapping) else each for each in self._hooks]
-        return any(
-            each == name or type(each).__name__ == name or getattr(each, "__name__", "") == name for each in given
-        )
-
     # -- contexts that begin in one callback and end in another
 
     def _enter(self, context: AbstractContextManager[Any]) -> Any:
@@ -167,6 +162,11 @@ class Guest:
     def is_running(self) -> bool:
         """Return whether the guest follows a training."""
         return bool(self._open)
+
+    @property
+    def batches_left(self) -> int | None:
+        """Return the number of batches that are left of this pass, or of the training; None if it is unknown."""
+        return self._host.training.batches_to_come() if self.is_running else None
 
     @property
     def stopped(self) -> bool:
@@ -214,10 +214,12 @@ class Guest:
         )
         host = self._host = runner._host
         self._refuse_without_validation(validates)
+        self._refuse_sharded(model)
         self._in_epoch = self._in_step = self._in_forward = False
         with rng.preserved():
             self._enter(session(host, "train", host.start, host.stages))
             host.position.epoch, host.position.iter = at
+            host.position.batch = max(at[1] - at[0] * length, 0) if length else 0
             self._enter(host.training.driving())
 
     def _refuse_without_validation(self, validates: bool) -> None:
@@ -226,6 +228,16 @@ class Guest:
             who, name = watched[0]
             raise ConfigError(
                 f"{who} needs the metric '{name}', but this training has no validation; add one to {self.engine}"
+            )
+
+    def _refuse_sharded(self, model: nn.Module) -> None:
+        """Refuse hooks that need whole weights or gradients if each process has only a part of them."""
+        sharded = any(is_sharded(each) or hasattr(each, "ds_id") for each in model.parameters())
+        sharded = sharded or any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
+        if sharded and (names := sorted(self.uses & NEED_WEIGHTS)):
+            raise ConfigError(
+                f"{names[0]} cannot be used here: {self.engine} has split the model over the processes, and only "
+                f"{self.engine} can put it together; remove the hook, or train without FSDP and DeepSpeed"
             )
 
     @ending_on_failure
@@ -245,7 +257,9 @@ class Guest:
 
     @ending_on_failure
     def begin_step(self, batch: Any, last: bool) -> None:
-        """Begin an iteration with a batch."""
+        """Begin an iteration with a batch. An engine that resumes inside an epoch may not tell that it begins."""
+        if not self._in_epoch:
+            self.begin_epoch()
         if self._in_epoch and not self.stopped:
             self._enter(self._host.training.iteration(batch, last))
             self._in_step = True
@@ -270,7 +284,7 @@ class Guest:
     def report_no_loss(self, why: str) -> None:
         """Warn that no loss is recorded. Refuse a hook that needs it."""
         text = f"the model returns no loss, and {why}"
-        if self.uses("CheckInvalidLossHook"):
+        if "CheckInvalidLossHook" in self.uses:
             raise ConfigError(f"CheckInvalidLossHook cannot check the loss: {text}; let the model return it")
         log.warning("%s: train/loss is not recorded; let the model return its loss", text)
 

@@ -19,8 +19,9 @@ from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.engine.loops import handle_requests
 from hookline.engine.training import Training
 from hookline.errors import HookError
+from hookline.integrations.own_validation import OwnValidation
 from hookline.optim.optim import Optim
-from hookline.run.position import CurrentWeight, Span
+from hookline.run.position import Span
 from hookline.runner.host import RunnerHost
 from hookline.runner.runner import Runner
 from hookline.runner.stages import RunStages
@@ -80,8 +81,8 @@ class EnginePass:
         return False
 
 
-class OneProcess(Single):
-    """One process. The engine has prepared the model."""
+class Prepared(Strategy):
+    """Leaves the model and the data as the engine has prepared them."""
 
     def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
         """Return the model as it is."""
@@ -91,8 +92,17 @@ class OneProcess(Single):
         """Return the loader as it is."""
         return loader
 
+    @contextmanager
+    def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
+        """Yield the model as it is."""
+        yield wrapped
 
-class SeveralProcesses(Processes):
+
+class OneProcess(Prepared, Single):
+    """One process."""
+
+
+class SeveralProcesses(Prepared, Processes):
     """The processes that the engine has started. Records and requests are exchanged in groups of hookline's own."""
 
     name = "engine"
@@ -100,14 +110,6 @@ class SeveralProcesses(Processes):
     def __init__(self) -> None:
         super().__init__()
         self.group.rank, self.group.world_size = distributed.get_rank(), distributed.get_world_size()
-
-    def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
-        """Return the model as it is: the engine has prepared it."""
-        return model
-
-    def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
-        """Return the loader as it is: the engine shares the data."""
-        return loader
 
 
 def find_strategy() -> Strategy:
@@ -209,6 +211,10 @@ class GuestTraining(Training):
 class GuestEvaluation(Evaluation):
     """Follows the validations of an engine. A guest starts none."""
 
+    def __init__(self, host: Any, *arguments: Any) -> None:
+        super().__init__(host, *arguments)
+        self._validation = OwnValidation(host)
+
     def due(self, position: Any = None) -> bool:
         """Return False: the engine decides when to validate."""
         return False
@@ -218,25 +224,18 @@ class GuestEvaluation(Evaluation):
         """Return False: a request cannot start a validation."""
         return False
 
+    def in_mode(self) -> AbstractContextManager[None]:
+        """Leave the modes of the model alone."""
+        return nullcontext()
+
     @contextmanager
     def validating(self) -> Iterator[dict[str, Any]]:
         """Surround a validation of the engine with its points. The body fills in the metrics of the main process."""
-        host, plan, position = self.host, self.host.plan, self.host.position
-        host.strategy.settle()
-        of_training, self.current.weight = self.current.weight, CurrentWeight()
+        host, metrics = self.host, dict[str, Any]()
         self.running = self.loops["val"][""]
-        metrics: dict[str, Any] = {}
-        with plan.ledger.part("validation"), plan.around("val"):
-            plan.call("before_val", {})
-            with plan.around("val_epoch"):
-                plan.call("before_val_epoch", {})
-                yield metrics
-                plan.call("after_val_epoch", {"metrics": host.strategy.on_main(lambda: metrics)})
-            position.validated_at = position.iter
-            plan.call("after_val", {})
-        self.current.weight = of_training
-        position.validations += 1
-        host.journal.note("validation")
+        with self._validation.running():
+            yield metrics
+            self._validation.take(host.strategy.on_main(lambda: metrics))
         if host.requests.pending:
             handle_requests(host)
 

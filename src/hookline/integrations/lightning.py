@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError
-from hookline.integrations.guest import Guest, as_metrics, check_version
+from hookline.integrations.guest import Guest, as_metrics
 from hookline.integrations.refusals import Engine
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ INSTEAD = {
     "ProgressHook": "the progress bar of Lightning",
     "SyncBuffersHook": "Trainer(sync_batchnorm=True)",
 }
-ENGINE = Engine("Lightning", instead=INSTEAD)
+ENGINE = Engine("Lightning", TESTED, instead=INSTEAD)
 
 
 def _do_nothing() -> None:
@@ -69,11 +69,10 @@ class HooklineCallback(Callback):
         weigh: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> None:
-        check_version("lightning", TESTED)
         self._guest = Guest(ENGINE, hooks, work_dir, default_hooks, weigh, options)
         #: The metrics before the validation that is running.
         self._before: dict[str, Any] = {}
-        #: The loss of the last step, if Lightning shows only a fraction of it; None otherwise.
+        #: The loss that `training_step` has returned; None while it computes, and with manual optimization.
         self._loss: Tensor | None = None
         #: Ends the watch of the step.
         self._unwatch: Callable[[], None] = _do_nothing
@@ -105,18 +104,18 @@ class HooklineCallback(Callback):
             tells_begin=True,
             at=(trainer.current_epoch, trainer.fit_loop.epoch_loop.total_batch_idx + 1),
         )
-        if trainer.accumulate_grad_batches > 1:
-            self._unwatch = self._watch_step(pl_module)
+        self._unwatch = self._watch_step(pl_module)
 
     def _watch_step(self, pl_module: Any) -> Callable[[], None]:
         """Note the losses of the module: with accumulation, callbacks see only a fraction, which is rounded.
 
-        Return a function that ends this.
+        Accumulation may begin in a later epoch. Return a function that ends this.
         """
         step, own = pl_module.training_step, vars(pl_module).get("training_step")
 
         @wraps(step)
         def watched(*arguments: Any, **options: Any) -> Any:
+            self._loss = None
             outputs = step(*arguments, **options)
             self._loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
             return outputs
@@ -211,9 +210,9 @@ class HooklineCallback(Callback):
 
 def _length_of(trainer: Any, length: int | None) -> tuple[int | None, int | None]:
     """Return the length of a training in epochs, or, if that is unknown, in batches."""
-    if trainer.max_epochs is not None and trainer.max_epochs > 0:
-        return trainer.max_epochs, None
-    batches = trainer.max_steps * trainer.accumulate_grad_batches if trainer.max_steps > 0 else None
-    if batches is None:
-        return 10**9, None  # it ends when something stops it
-    return (None, batches) if length is None else (math.ceil(batches / length), None)
+    epochs = trainer.max_epochs if (trainer.max_epochs or 0) > 0 else 10**9  # it ends when something stops it
+    if trainer.max_steps <= 0:
+        return epochs, None
+    if length is None:
+        return None, trainer.max_steps * trainer.accumulate_grad_batches
+    return min(epochs, math.ceil(trainer.max_steps / math.ceil(length / trainer.accumulate_grad_batches))), None

@@ -7,14 +7,15 @@ step, and `run.step` sends the result of the step back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from hookline.engine.loops import handle_requests
 from hookline.engine.steps import as_outputs
 from hookline.errors import HooklineError
+from hookline.integrations import open_session
 from hookline.integrations.epoch import Epoch
-from hookline.integrations.inverted import LEAVE, PASS_BEGINS, PASS_ENDED, SKIPPED, STEPPED, Inverted, Mark, Stepped
+from hookline.integrations.inverted import LEAVE, PASS_ENDED, SKIPPED, STEPPED, Inverted, Mark, Stepped
 from hookline.integrations.leftovers import Leftovers, refuse_own_steps
 from hookline.integrations.own_model import OwnModel
 from hookline.integrations.own_validation import OwnValidation, counted
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     from hookline.integrations.inverted import Drive
     from hookline.runner.runner import Runner
-
-#: The session that is open in this process.
-_open: list[Session] = []
 
 
 class Session:
@@ -51,7 +49,7 @@ class Session:
         #: What was passed to `step` for the current batch, by the name of the optim.
         self._by_optim: dict[str, Any] = {}
         #: True once a step needs no more checks: one optim, whose steps `run.step` makes, and a model without wrappers.
-        self._is_simple = self._may_be_simple = False
+        self._is_simple = False
         self._leftovers = Leftovers(host.optims)
         self._has_stepped, self._is_closed, self._skipped_at = False, False, -1
         self._model = OwnModel(host, model)
@@ -65,29 +63,23 @@ class Session:
     # -- the context
 
     def __enter__(self) -> Session:
-        if _open:
-            raise HooklineError(
-                f"a session is already open in this process ({_open[0].runner.work_dir}); two of them would use the "
-                "same random generators and signals, so end the first one before the next"
-            )
         if self._drive is not None:
             raise HooklineError("this session was already used; create a new one with hookline.session(...)")
-        _open.append(self)
-        try:
-            self._leaving.enter_context(self._host.training_session())
-        except BaseException:
-            _open.remove(self)
-            raise
-        self._leaving.callback(_open.remove, self)
-        self._loop = Inverted(self._host.training)
-        self._drive = self._loop.drive()
-        self._leftovers.start(self._leaving)
-        self._model.watch(self._leaving)
+        with ExitStack() as leaving:
+            leaving.enter_context(open_session.only(self))
+            leaving.enter_context(self._host.training_session())
+            self._loop = Inverted(self._host.training)
+            self._drive = self._loop.drive()
+            self._leftovers.start(leaving)
+            self._model.watch(leaving)
+            self._leaving = leaving.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_closed:  # at the end of the process, before the generator that it is in
+            return
         try:
             self._end(None if isinstance(error, GeneratorExit) else error)
         except BaseException as raised:
@@ -126,19 +118,17 @@ class Session:
         raise error
 
     def _leave(self, drive: Drive) -> None:
-        if self._place is STEPPED or self._place in (PASS_BEGINS, PASS_ENDED):
-            self._validation.end_unreported()
+        self._validation.end_unreported()
         self._finish_steps()
-        try:
+        with suppress(StopIteration):
             drive.send(LEAVE)
-        except StopIteration:
-            self._place = "over"
-            return
-        raise AssertionError("the loop ends when it is left")
+        self._place = "over"
 
     # -- the loop
 
     def __iter__(self) -> Session:
+        if self._entered().pauses:
+            raise HooklineError("inside `for epoch in run.epochs()`, write: for batch in epoch, not: for batch in run")
         if self._place == "over":
             raise HooklineError(
                 "the loop over the batches is over: `for batch in run` has the batches of all epochs, so write it "
@@ -196,8 +186,7 @@ class Session:
                     "or run.stepped(loss) after your own optimizer step"
                 )
             self._finish_steps()
-        if self._validation.is_unreported:
-            self._validation.end_unreported()
+        self._validation.end_unreported()
         self._entered()
         self._model.was_called = False
         value = self._send(None)
@@ -210,7 +199,9 @@ class Session:
         if self._leftovers.is_new:
             self._leftovers.refuse_schedules()
             if self._leftovers.has_updated():
-                self._leftovers.is_new, self._is_simple = False, self._may_be_simple
+                self._leftovers.is_new = False
+                is_special = self._entered().follows or self._host.optims.are_named or self._model.must_be_called
+                self._is_simple = not is_special
 
     def _entered(self) -> Inverted:
         if self._loop is None:
@@ -262,7 +253,6 @@ class Session:
         if optim or self._host.optims.are_named:
             self._step_one(loss, optim)
         else:
-            self._may_be_simple = not self._model.must_be_called
             self._send(loss)
             self._leftovers.begin()
 
@@ -325,6 +315,8 @@ class Session:
         self._leftovers.begin()
 
     def _refuse_call(self, verb: str) -> NoReturn:
+        if self._error is not None:
+            raise self._error  # the code in the loop has caught it, but the run has ended with it
         if self._place is STEPPED:
             self._refuse_second(verb)
         where = "before the first batch" if self._place == "before" else "outside the loop over the batches"

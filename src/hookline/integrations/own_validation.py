@@ -1,4 +1,4 @@
-"""A validation that the user's code runs: the points of a validation around it, and the metrics that it reports."""
+"""A validation that others run: the points of a validation around it, and the metrics that it reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("hookline")
 
 
 class OwnValidation:
-    """The validations of a loop that the user writes.
+    """The validations of a loop that the user writes, or of another engine.
 
     The metrics are reported inside the context, or after it. In the second case, the scopes of the validation have
     ended, and its last points are called with the report.
@@ -75,6 +75,10 @@ class OwnValidation:
         metrics = {name: as_result(name, value, self._shown) for name, value in metrics.items()}
         if not self._run.strategy.acts_alone:
             self._run.evaluation.compare_metrics("val", metrics)
+        self.take(metrics)
+
+    def take(self, metrics: Mapping[str, Any]) -> None:
+        """Take metrics that are numbers, and the same in all processes."""
         if self._inside:
             self._metrics = {**(self._metrics or {}), **metrics}
         elif self.is_unreported:

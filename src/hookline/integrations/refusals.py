@@ -52,12 +52,14 @@ class Engine:
 
     Args:
         name: The name, for messages.
+        tested: The version that hookline is tested with.
         reasons: Why hooks cannot be used in it, by name, besides those that no engine allows.
         instead: What to use instead of a hook, by its name.
         unreached: Why points are never called, by name.
     """
 
     name: str
+    tested: str
     reasons: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
     unreached: Mapping[str, str] = field(default_factory=dict)
@@ -79,10 +81,10 @@ def find_reason(hook: Any, engine: Engine) -> str:
     return "it may change training"
 
 
-def refuse_actors(engine: Engine, hooks: Iterable[Any], default_hooks: Mapping[str, Any]) -> None:
+def refuse_actors(engine: Engine, hooks: Iterable[Any], default_hooks: Mapping[str, Any]) -> set[str]:
     """Refuse hooks that would act where the engine does not let them, when they are given to the callback.
 
-    A method of a user's hook that is never called is named in a warning.
+    A method of a user's hook that is never called is named in a warning. Return the names of the classes of all hooks.
 
     Args:
         engine: The engine.
@@ -99,3 +101,4 @@ def refuse_actors(engine: Engine, hooks: Iterable[Any], default_hooks: Mapping[s
         for call in entry.calls if is_custom(entry.hook) else ():
             if why := engine.unreached.get(call.point.name):
                 log.warning("%s.%s is never called inside %s: %s", entry.name, call.place, engine.name, why)
+    return {type(entry.hook).__name__ for entry in plan}

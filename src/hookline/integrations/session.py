@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch.optim import Optimizer
 
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
-from hookline.errors import ConfigError, did_you_mean
+from hookline.errors import ConfigError, HooklineError, did_you_mean
 from hookline.optim.optim import Optim
 from hookline.runner.runner import Runner
 
@@ -118,8 +118,8 @@ def _as_optim(optimizer: Any, schedulers: Iterable[Any], accumulate: int, clip_n
 
 
 def _own_step(model: nn.Module, batch: Any) -> NoReturn:
-    raise AssertionError("the body of the user's loop is the step")
+    raise HooklineError("this Runner belongs to a session, whose step is the body of your loop: for batch in run")
 
 
 def _own_steps(model: nn.Module, batch: Any, optim: Any) -> NoReturn:
-    raise AssertionError("the body of the user's loop is the step, and updates each optimizer")
+    _own_step(model, batch)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from hookline.errors import ConfigError, HooklineError
-from hookline.integrations.guest import Guest, as_metrics, check_version
+from hookline.integrations.guest import Guest, as_metrics
 from hookline.integrations.refusals import Engine
 
 try:
@@ -55,7 +55,7 @@ UNREACHED = dict.fromkeys(
     ("before_val_iter", "after_val_iter", "around_val_iter"),
     "it shows no batches of a validation to callbacks; use compute_metrics of the Trainer",
 )
-ENGINE = Engine("Transformers", REASONS, INSTEAD, UNREACHED)
+ENGINE = Engine("Transformers", TESTED, REASONS, INSTEAD, UNREACHED)
 #: Entries of the metrics of an evaluation that are no metrics of the model.
 NO_METRICS = frozenset(
     ("epoch", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
@@ -83,13 +83,15 @@ class HooklineCallback(TrainerCallback):
         weigh: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> None:
-        check_version("transformers", TESTED)
         self._guest = Guest(ENGINE, hooks, work_dir, default_hooks, weigh, options)
         self._handles: list[Any] = []
         self._length: int | None = None
         #: True from the beginning of a step of the Trainer to its end: validations are outside.
         self._in_window = False
         self._in_iteration = False
+        #: The batches of the current optimizer step, in all processes. A model that is told the number of tokens in all
+        #: of them returns its share of their mean: then the loss is divided by them.
+        self._shares = self._divided_by = 1
         #: True once the model has returned a loss, or it was reported that it returns none.
         self._knows_loss = False
         _callbacks.add(self)
@@ -134,7 +136,7 @@ class HooklineCallback(TrainerCallback):
         ]
 
     def _refuse_clipped_norms(self, args: Any) -> None:
-        if args.max_grad_norm and self._guest.uses("GradNormHook"):
+        if args.max_grad_norm and "GradNormHook" in self._guest.uses:
             raise ConfigError(
                 f"GradNormHook cannot be used inside Transformers with max_grad_norm={args.max_grad_norm}: its "
                 "callbacks see the gradients only after they are clipped. Set max_grad_norm=0, or use the grad_norm "
@@ -148,22 +150,25 @@ class HooklineCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Begin the batches of an optimizer step."""
         self._in_window = True
+        left, accumulate = self._guest.batches_left, args.gradient_accumulation_steps
+        self._shares = accumulate if left is None else min(accumulate, left)
+        if args.average_tokens_across_devices:
+            self._shares *= args.world_size
 
     def _before_forward(self, model: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Begin an iteration with the arguments of the model as its batch."""
         if self._in_window and not self._in_iteration and torch.is_grad_enabled():
             self._in_iteration = True
             batch: dict[Any, Any] = {**dict(enumerate(arguments)), **named}
-            runner = self._guest.runner
-            last = self._length is not None and runner is not None and runner.position.batch + 1 >= self._length
-            self._guest.begin_step(batch, last)
+            self._divided_by = self._shares if named.get("num_items_in_batch") is not None else 1
+            self._guest.begin_step(batch, self._guest.batches_left == 1)
 
     def _after_forward(self, model: Any, arguments: Any, outputs: Any) -> None:
         """Show the loss to hooks, as the model returns it."""
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
         if self._in_iteration and isinstance(loss, torch.Tensor):
             self._knows_loss = True
-            self._guest.take_loss(loss)
+            self._guest.take_loss(loss if self._divided_by == 1 else loss * self._divided_by)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """End an iteration inside an accumulation window."""

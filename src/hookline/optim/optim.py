@@ -343,15 +343,18 @@ class Optim:
         """Take in the parameters that hooks have added since this was last called; schedulers follow new groups.
 
         Without an optimizer, a parameter collects gradients in every backward pass. A checkpoint does not have these,
-        so a parameter begins without gradients.
+        so a parameter begins without gradients. It does not have the state of a parameter that was removed either.
         """
         parameters = self.parameters()
         if len(parameters) == len(self._known) and all(map(is_, parameters, self._known)):
             return
-        known = set(map(id, self._known))
+        known, now = set(map(id, self._known)), set(map(id, parameters))
         for parameter in parameters:
             if id(parameter) not in known:
                 parameter.grad = None
+        for parameter in self._known:
+            if id(parameter) not in now:
+                self.optimizer.state.pop(parameter, None)
         self._known = parameters
         for scheduler in sorted((each.scheduler for each in self.schedulers), key=lambda one: isinstance(one, Warmup)):
             follow_groups(scheduler)

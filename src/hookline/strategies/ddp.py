@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hookline.errors import ConfigError, did_you_mean
+from hookline.errors import ConfigError, blame, did_you_mean
 from hookline.strategies.base import unwrap
 from hookline.strategies.processes import TIMEOUT, Processes
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Parameters of DistributedDataParallel that hookline sets.
 OWN = ("module", "device_ids", "output_device")
+#: torch's error if a parameter got no gradient in the step before.
+NO_GRADIENT = "Expected to have finished reduction in the prior iteration"
 
 
 class DDP(Processes):
@@ -57,3 +59,13 @@ class DDP(Processes):
     def without_wrapper(self, wrapped: nn.Module) -> nn.Module:
         """Return the model that an evaluation calls."""
         return unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Return the root-cause error; add the setting to an error of torch that names its own."""
+        if NO_GRADIENT in str(error):
+            blame(
+                error,
+                "a parameter got no gradient: the loss does not use it, or a hook has frozen it since the strategy "
+                "wrapped the model; set strategy: {type: ddp, find_unused_parameters: true}",
+            )
+        return super().explain(error)
