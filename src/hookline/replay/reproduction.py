@@ -147,7 +147,7 @@ def compare_starts(run: Run, again: Run, task: Task) -> tuple[list[str], list[st
         )
     if old.get("files") and not any("since the run had" in warning for warning in task.warnings):
         unchanged.append(f"{count(len(old['files']), 'file')} of code")
-    if isinstance(then.get("config"), str):
+    if isinstance(then.get("config"), int):
         path = run.path / CONFIG
         if path.is_file() and events.hash_of(path) == then["config"]:
             unchanged.append("config")
