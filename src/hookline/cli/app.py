@@ -16,6 +16,7 @@ from hookline.cli import (
     init,
     inspect,
     plan,
+    profile,
     replay,
     report,
     reproduce,
@@ -24,6 +25,7 @@ from hookline.cli import (
     sweep,
     test,
     train,
+    verify,
     watch,
 )
 from hookline.cli.common import show, suggest_override
@@ -75,8 +77,10 @@ for command in (
     batch,
     diff,
     reproduce,
+    verify,
     sweep,
     plan,
+    profile,
     hooks,
     inspect,
     export,

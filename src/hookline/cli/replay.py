@@ -26,6 +26,7 @@ Examples:
   hookline replay runs/digits --from-start     repeat it from the first step
   hookline replay runs/digits --pdb            open a debugger where it fails
   hookline replay runs/digits --steps 100..120 run these steps again, and compare the bits of their losses
+  hookline replay runs/digits --triage         find out where NaN or Inf began: step, module, samples
   hookline replay runs/digits --json           the result as data
   hookline replay runs/digits --bundle bug.hl  write what a colleague needs to repeat it
   hookline replay bug.hl                       repeat what is in a bundle
@@ -33,7 +34,7 @@ Examples:
                                                write the bits of everything in these steps, for hookline diff
 \b
 Exit codes: 0 if the error came again at the same step with the same losses, or if the steps ran with the same losses,
-1 if not, and others if the run cannot be replayed.
+1 if not, and others if the run cannot be replayed. With --triage: 0 if NaN or Inf was found, 1 if not.
 """
 
 
@@ -62,6 +63,10 @@ def run(
         Path | None,
         typer.Option("--bundle", metavar="FILE", help="Write the state and the batches for a colleague into one file."),
     ] = None,
+    triage: Annotated[
+        bool,
+        typer.Option("--triage", help="Find out where NaN or Inf began: the step, the pass, the module, the samples."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     allow: Allow = None,
     traceback: Traceback = False,
@@ -78,6 +83,8 @@ def run(
     from hookline.replay.trail import read_folder, write
 
     chosen = None if steps is None else parse_steps(steps)
+    if triage and (pdb or bundle is not None or trail is not None or folder.is_file()):
+        raise ConfigError("--triage looks for another place than --pdb, --bundle and --trail, in a run; leave out one")
     if bundle is not None and bundle.exists():
         raise ConfigError(f"--bundle {bundle} exists already; choose another name")
     with tempfile.TemporaryDirectory(prefix="hookline-replay-") as temporary:
@@ -92,6 +99,9 @@ def run(
             raise ConfigError(f"--pdb works in one process, but this run has {task.processes}; leave it out")
         for warning in task.warnings:
             show(f"warning: {warning}", error=True)
+        if triage:
+            find_origin(task, allow or (), as_json)
+            return
         watchers += [partial(make_trail, scratch)] * (trail is not None)
         watchers += [partial(bundles.make_packer, scratch, task.first)] * (bundle is not None)
         repeat(task, scratch, allow or (), debugs=pdb, watchers=watchers)
@@ -101,6 +111,17 @@ def run(
         lines = outcome.lines() + ([] if bundle is None else bundles.write(bundle, task, scratch))
     show(json.dumps(outcome.as_data(), indent=2) if as_json else "\n".join(lines))
     if not outcome.same:
+        raise typer.Exit(1)
+
+
+def find_origin(task: Task, allow: Sequence[str], as_json: bool) -> None:
+    """Show where NaN or Inf began. What is known about a failure is also written into the folder of the run."""
+    from hookline.replay import triage
+
+    verdict = triage.triage(task, partial(repeat, allow=tuple(allow)))
+    triage.write(verdict)
+    show(json.dumps(verdict.as_data(), indent=2) if as_json else "\n".join(verdict.lines()))
+    if verdict.finding is None:
         raise typer.Exit(1)
 
 
