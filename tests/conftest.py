@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import re
 import signal
 import sys
@@ -27,6 +28,9 @@ LONG = (
     *("faults/test_silent.py", "benchmarks/test_growth.py", "benchmarks/test_peers.py"),
     *("writers/test_mlflow.py", "writers/test_wandb.py", "data/test_sources.py"),
     *("screen/test_refresh.py", "faults/test_archives.py", "faults/test_replays.py"),
+    "replay/test_reproduction.py::test_what_has_changed_is_named_and_the_steps_are_replayed_twice",
+    "replay/test_reproduction.py::test_a_run_that_is_not_deterministic_is_said_to_be_so",
+    "replay/test_difference.py::test_equal_runs_need_no_replay_unless_steps_are_chosen",
     "checkpoint/test_shards.py::test_a_folder_of_another_program_is_refused",
     "cli/test_output.py::test_a_real_terminal_gets_no_code_from_a_name",
     "replay/test_verify.py::test_the_command_ends_with_1_if_an_observer_meddles",
@@ -51,6 +55,7 @@ EXHAUSTIVE = (
         "faults/test_fuzz.py",
         "faults/test_raw.py",
         "faults/test_triages.py",
+        "faults/test_reruns.py",
         "benchmarks/test_startup.py",
         "examples/test_splatting.py",
     ),
@@ -191,6 +196,14 @@ def _watch_processes(event: str, arguments: Any) -> None:
 
 
 sys.addaudithook(_watch_processes)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _revision_is_known() -> None:
+    """Let the first run ask git for the revision here, and not in a test."""
+    from hookline.lifecycle.events import revision_of
+
+    revision_of(os.getcwd())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,10 @@
     NAMED   the seconds until a rank that was killed, was stopped or hangs is named
     AGREE   the cost per step of the agreement between ranks
     REPLAY  the injected failures that were repeated elsewhere with the same error, step and loss bits: all
+    DIFF    the differences planted into runs that were found with their step, kind and name: all
+    SKIP    the runs that leave out batches, and are equal to the bit to runs on data without them: all
+    REPRODUCE  the runs that were run again with the same result to the bit: all
+    SAMPLES the samples of steps that were named as the loader reads them, on one to three processes: all
     TRIAGE  the planted causes of NaN or Inf that were found: the step, the pass, the module and the samples: all
     MEDDLER the observers that change a training and were named, with the point, the step and the change: all; and the
             built-in hooks that were blamed: none
@@ -21,14 +25,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.distributed import figures as ranks
-from tests.faults import hostile, raw_inputs, replays, silent, triages
+from tests.faults import differences, hostile, raw_inputs, replays, reproductions, silent, skips, triages
 from tests.faults.cases import Case, Outcome, run
 from tests.faults.kills import KINDS, OWN_LOOPS, Kills, kill_and_resume
 from tests.faults.project import trained_run
@@ -134,11 +138,21 @@ def print_ranks(kills: int) -> bool:
 
 
 def print_replays() -> bool:
-    """Measure and print the figure about replays. Return whether all failures were repeated."""
-    total, wrong = replays.measure()
-    print(f"REPLAY  {total - len(wrong)} of {total} failures were repeated with the same error, step and loss bits")
-    print("".join(f"          {each}\n" for each in wrong), end="", flush=True)
-    return not wrong
+    """Measure and print the figures about runs that are run again. Return whether all are as they should be."""
+    figures: list[tuple[str, Callable[[], tuple[int, list[str]]], str]] = [
+        ("REPLAY", replays.measure, "failures were repeated with the same error, step and loss bits"),
+        ("DIFF", differences.measure, "planted differences were found with their step, kind and name"),
+        ("SKIP", skips.measure, "runs that leave out batches are equal to the bit to runs on data without them"),
+        ("REPRODUCE", reproductions.measure, "runs were run again with the same result to the bit"),
+        ("SAMPLES", skips.measure_samples, "samples of steps were named as the loader reads them"),
+    ]
+    fine = True
+    for name, measure, what in figures:
+        total, wrong = measure()
+        fine = fine and not wrong
+        print(f"{name:<7} {total - len(wrong)} of {total} {what}")
+        print("".join(f"          {each}\n" for each in wrong), end="", flush=True)
+    return fine
 
 
 def print_triages() -> bool:

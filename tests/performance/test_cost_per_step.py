@@ -6,12 +6,16 @@ instructions are, and the limit here can be raised. If a change makes a step che
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
+from hookline.engine.numerics import KEPT, Losses
+from hookline.rundir import loss_bits
 from tests.performance.cases import CASES, counted, counted_case, with_writers_and_a_screen
-from tests.performance.counting import STEPS, Counted
+from tests.performance.counting import STEPS, Counted, count_instructions
 
 #: The calls and the instructions per step that each case may have more than a loop written by hand, which also steps a
 #: scheduler in every iteration. The loop has 215 and 2,692 with torch 2.13 and Python 3.11.
@@ -66,6 +70,23 @@ def test_the_counts_of_a_known_loop_are_exact() -> None:
     name = "test_the_counts_of_a_known_loop_are_exact.<locals>.work"
     own = {code: number for code, number in data.calls.items() if getattr(code, "co_qualname", code) in (name, "abs")}
     assert list(own.values()) == [STEPS, STEPS]
+
+
+def test_what_a_replay_needs_costs_less_than_an_instruction_per_step(tmp_path: Path) -> None:
+    """A thousandth of a step of 0.5 ms is the time of about twenty instructions."""
+
+    def keep(file: int | None) -> int:
+        losses = Losses()
+        losses.file = file
+        losses.extend([0.5] * KEPT)
+        return count_instructions(lambda: losses.take(KEPT))
+
+    file = loss_bits.open_at(tmp_path, 0)
+    assert file is not None
+    recorded, unrecorded = keep(file), keep(None)
+    os.close(file)
+    assert loss_bits.read(tmp_path) == [0x3FE0_0000_0000_0000] * KEPT
+    assert 0 < recorded - unrecorded < KEPT
 
 
 def test_two_runs_of_a_case_count_the_same() -> None:

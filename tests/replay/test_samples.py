@@ -158,6 +158,12 @@ def test_a_loader_with_its_own_order_is_named() -> None:
         look_up(runner_of(Own())._host, Batch(Path(), 1, 0, 1))
 
 
+def test_the_position_is_shown_where_batches_are_left_out() -> None:
+    batch = Batch(Path("run"), 3, 0, 1)
+    look_up(runner_of([torch.zeros(1)] * 4, max_epochs=2, skip=[2])._host, batch)
+    assert batch.lines() == ["step 3 (epoch 1, batch 4 of 4, position 4): batches 3"]
+
+
 def test_a_step_after_the_end_of_the_run_is_refused() -> None:
     with pytest.raises(ConfigError, match="step 9 is after the end of the run, which has 8 steps"):
         look_up(runner_of([torch.zeros(1)] * 4, max_epochs=2)._host, Batch(Path(), 9, 0, 1))

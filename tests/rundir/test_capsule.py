@@ -49,7 +49,7 @@ def test_a_capsule_says_where_the_run_failed_and_where_to_start(tmp_path: Path) 
     assert (found["checkpoint"]["path"], found["checkpoint"]["step"]) == ("epoch_1.pth", 4)
     assert (found["rank"], found["processes"], found["seed"]) == (0, 1, 0)
     assert found["losses"] == {"first": 1, "bits": loss_bits.read(tmp_path)}
-    assert found["batch"] == {"epoch": 1, "number": 2, "kind": "batches", "ids": [2], "size": 1}
+    assert found["batch"] == {"epoch": 1, "number": 2, "position": 7, "kind": "batches", "ids": [2], "size": 1}
     assert [event["kind"] for event in found["events"]] == ["start", "save", "validation"]
     assert found["origin"].keys() == {"kind", "file", "folder", "words", "starts_itself"}
 
@@ -78,7 +78,7 @@ def test_the_samples_of_the_failed_batch_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="planned"):
         runner.train()
     batch = capsule.read(tmp_path / "capsule.json").data["batch"]
-    assert batch == {"epoch": 1, "number": 1, "kind": "samples", "ids": seen, "size": 3}
+    assert batch == {"epoch": 1, "number": 1, "position": 6, "kind": "samples", "ids": seen, "size": 3}
 
 
 def test_a_loss_of_nan_is_a_failure_of_its_step_however_late_it_is_noticed(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from hookline.testing import toy_runner
 
 
 def told(folder: Path) -> list[tuple[Any, ...]]:
-    """Return the events without times and environments, and without how a run was started."""
-    left_out = ("time", "environment", "origin", "kind", "step", "epoch", "id")
+    """Return the events without times, and without what is recorded about the surroundings of a run."""
+    left_out = ("time", "environment", "origin", "sources", "config", "data", "kind", "step", "epoch", "id")
     return [
         (event["kind"], event["step"], event["epoch"], {key: event[key] for key in event if key not in left_out})
         for event in journal.read(folder)
@@ -43,6 +43,12 @@ def test_a_run_tells_its_start_its_saves_its_validations_and_its_end(tmp_path: P
     environment = journal.read(tmp_path)[0]["environment"]
     assert list(environment) == ["hookline", "torch", "python", "threads", "platform", "host", "device"]
     assert (environment["hookline"], environment["host"]) == (hookline.__version__, os.uname().nodename)
+    data = journal.read(tmp_path)[0]["data"]
+    assert (list(data), data["type"], data["samples"]) == (
+        ["type", "samples", "hash", "batches"],
+        "list",
+        data["batches"],
+    )
     origin = journal.read(tmp_path)[0]["origin"]
     assert list(origin) == ["kind", "file", "folder", "words", "starts_itself"]
     assert (origin["folder"], origin["words"]) == (os.getcwd(), sys.argv)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hookline.checkpoint import folders
-from hookline.checkpoint.pickle_walk import Call, Pairs, Storage, walk
+from hookline.checkpoint.pickle_walk import Call, Global, Pairs, Storage, walk
 from hookline.checkpoint.scan import VIEWS, read_pickle
 from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError, find_entries
 from hookline.common.files import regular
@@ -31,6 +31,11 @@ class Digest(NamedTuple):
 
 def read(path: Path) -> dict[str, Digest]:
     """Return the digest of every tensor of a checkpoint in one file, by its place: `state_dict/0.weight`."""
+    return {place: digest for place, digest in read_all(path).items() if isinstance(digest, Digest)}
+
+
+def read_all(path: Path) -> dict[str, Digest | str]:
+    """Return the digest of every tensor of a checkpoint in one file, and the text of every plain value."""
     if folders.is_sharded(path):
         raise StorageError(f"{path} is a sharded checkpoint, whose tensors are in the files of several processes")
     try:
@@ -39,7 +44,10 @@ def read(path: Path) -> dict[str, Digest]:
             value = walk(BytesIO(read_pickle(file, entries)))
             with zipfile.ZipFile(file) as archive:
                 sums = {info.filename.rpartition("/data/")[2]: info.CRC for info in archive.infolist()}
-        return {place: Digest(sums[key], kind, view) for place, key, kind, view in _tensors(value, "")}
+        return {
+            place: leaf if isinstance(leaf, str) else Digest(sums[leaf[0]], *leaf[1:])
+            for place, leaf in _leaves(value, "")
+        }
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnreadableError as error:
@@ -48,20 +56,22 @@ def read(path: Path) -> dict[str, Digest]:
         raise StorageError(f"{path} cannot be read: {DAMAGED}") from error
 
 
-def _tensors(value: Any, place: str) -> Iterator[tuple[str, str, str, tuple[Any, ...]]]:
-    """Yield the place, the storage and the view of every tensor in a value."""
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, str | tuple[str, str, tuple[Any, ...]]]]:
+    """Yield the place of everything in a value: the storage and the view of a tensor, or the text of a plain value."""
     if type(value) is Call and VIEWS.fullmatch(value.function):
         storage, *view = value.arguments
         if type(storage) is Storage:
             key = storage.key if isinstance(storage.key, str) else storage.key.decode()
-            yield place, key, storage.kind, tuple(each for each in view if isinstance(each, (int, tuple)))
+            yield place, (key, storage.kind, tuple(each for each in view if isinstance(each, (int, tuple))))
             return
     if type(value) is Call:
-        yield from _tensors(value.entries, place)
-        yield from _tensors([*value.arguments], place)
+        yield from _leaves(value.entries, place)
+        yield from _leaves([*value.arguments], place)
     elif type(value) is Pairs:
         for name, inner in zip(value[::2], value[1::2], strict=True):
-            yield from _tensors(inner, f"{place}/{name}" if place else str(name))
+            yield from _leaves(inner, f"{place}/{name}" if place else str(name))
     elif isinstance(value, (list, tuple)):
         for number, inner in enumerate(value):
-            yield from _tensors(inner, f"{place}/{number}")
+            yield from _leaves(inner, f"{place}/{number}")
+    else:
+        yield place, value.name if type(value) is Global else repr(value)

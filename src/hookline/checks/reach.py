@@ -79,7 +79,7 @@ class Lengths:
         """Return the number of passes over the data that end. Training by iterations may end inside a pass."""
         if self.loop.max_iters is None or self.loop.by_epoch:
             return self.loop.max_epochs
-        return self.loop.max_iters // self.loop.length if self.loop.length else None
+        return (self.loop.places or 0) // self.loop.length if self.loop.length else None
 
     def count(self, unit: str) -> int | None:
         """Return how many of a unit there are. An epoch is a pass over the data, even one that does not end."""
@@ -105,10 +105,7 @@ def _updates(runner: Run, loop: TrainLoop) -> int | None:
     """Return the number of optimizer steps of the optim that makes the most of them, if no batch is skipped."""
     if loop.updates_itself or loop.total_iters is None or not runner.optims:
         return None
-    accumulate = min(optim.accumulate for optim in runner.optims.values())
-    if loop.by_epoch:
-        return (loop.max_epochs or 0) * -(-(loop.length or 0) // accumulate)
-    return -(-loop.total_iters // accumulate)
+    return loop.updates(min(optim.accumulate for optim in runner.optims.values()))
 
 
 def _validations(loop: TrainLoop, more: bool) -> int | None:

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from hookline.common.checks import check_name, check_workers
 from hookline.common.marks import show
 from hookline.common.precision import ALIASES, NUMBERS, PRECISIONS, WEIGHTS, precision_of
+from hookline.data.skipping import parse_skip
 from hookline.errors import MOST_NAMES, ConfigError, nearest
 
 Count = Annotated[int, Field(ge=1)]
@@ -60,6 +61,23 @@ def _workers(given: int) -> int:
 
 
 Workers = Annotated[int, Field(ge=0), AfterValidator(_workers)]
+
+
+def _skipped(given: Any) -> Any:
+    try:
+        parse_skip(given)
+    except ConfigError as error:
+        text = str(error).removeprefix("skip").removeprefix(":").strip()  # the key is named before it
+        raise PydanticCustomError("skip", "{text}", {"text": text}) from None
+    return given
+
+
+_BATCHES = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^[0-9]+(-[0-9]+)?$"}]}
+Skipped = Annotated[
+    Any,
+    AfterValidator(_skipped),
+    WithJsonSchema({"anyOf": [*_BATCHES["anyOf"], {"type": "array", "items": _BATCHES}]}),
+]
 
 
 class Section(BaseModel):
@@ -126,6 +144,8 @@ class TrainSection(Section):
     """Use at most this many batches per pass over the data."""
     weigh: Text | None = None
     """'module:function' that takes a batch and returns how much it counts, such as its tokens. By default, samples."""
+    skip: Skipped | None = None
+    """Batches to leave out, by the step that would get them: numbers, and ranges such as 8120-8130."""
 
 
 class EvalSection(Section):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
@@ -16,6 +16,9 @@ from hookline.data.sharing import EveryNth, order_of
 from hookline.data.sources import SharedList, as_resumable, full_size, is_stateful, iterator, last_size, stored
 from hookline.errors import DataError, blame
 from hookline.plan.costs import Cost
+
+if TYPE_CHECKING:
+    from hookline.data.skipping import Skip
 
 log = logging.getLogger("hookline")
 
@@ -65,7 +68,8 @@ class Batches:
     starts from `state`. If the loader fails, `on_failure` is called before the error is raised. The time spent waiting
     for the loader is added to `waiting`. If the length is unknown, `ends` returns whether a pass ends because the data
     of this process, or of another one, does. A pass without any batch is an error, unless it `may_be_empty` because
-    other processes have batches. With `once`, only the first batch is read, if the loader can do that.
+    other processes have batches. With `once`, only the first batch is read, if the loader can do that. The batches of
+    `skip` are left out: numbers count those that are used.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Batches:
         may_be_empty: bool = False,
         once: bool = False,
         known: bool = False,
+        skip: Skip | None = None,
     ) -> None:
         self._ends = ends
         self._ahead = not known
@@ -97,7 +102,13 @@ class Batches:
         self._is_first = epoch == 0 or resuming
         resumable = as_resumable(dataloader)
         certain = resumable is None or not resumable.order.length_is_estimate
-        self._length = length_of(dataloader, limit) if certain else None
+        #: The number of batches with those that are left out.
+        self._whole = length_of(dataloader, limit) if certain else None
+        self._skip: Skip | None = None
+        self._length = self._whole
+        if self._whole is not None and skip is not None and skip.ranges:
+            self._skip = skip.of_pass(epoch, self._whole)
+            self._length = self._whole - len(self._skip)
         self._limit = limit
         began = time.perf_counter()
         try:
@@ -105,11 +116,12 @@ class Batches:
                 dataloader,
                 seed=seed,
                 epoch=epoch,
-                start=start,
+                start=self._place(start - 1) + 1 if start else 0,
                 state=state,
-                length=self._length,
+                length=self._whole,
                 resuming=resuming,
                 once=once,
+                skip=() if self._skip is None else self._skip,
             )
             #: The order of this pass, which knows the sizes of batches.
             self._order = None if resumable is None else resumable.order.in_use or resumable.order
@@ -121,6 +133,10 @@ class Batches:
         except Exception as error:
             self._fail(error, start)
             raise
+
+    def _place(self, number: int) -> int:
+        """Return the place of a batch in its pass, by its number among the batches that are used."""
+        return number if self._skip is None else self._skip.place(number)
 
     @property
     def length(self) -> int | None:
@@ -144,6 +160,7 @@ class Batches:
 
     def samples(self, number: int) -> int | None:
         """Return how many samples the loader put together for a batch, in this process; None if it is unknown."""
+        number = self._place(number)
         if self._order is not None:
             own = self._order.samples(number)
             return self._order.drawn.get(number) if own is None else own
@@ -155,9 +172,14 @@ class Batches:
         """Return the number of the pass."""
         return self._epoch
 
+    def position(self, number: int) -> int | None:
+        """Return the absolute position of a batch, as `skip` counts them; None if a pass has no known length."""
+        return None if self._whole is None else self._epoch * self._whole + self._place(number) + 1
+
     def identify(self, number: int) -> tuple[Literal["samples", "batches"], list[int]] | None:
         """Return the samples of a batch in this process, or its place in a list of batches; None if it is unknown."""
-        return identify(self._loader if self._order is None else self._order, self._epoch, number)
+        source = self._loader if self._order is None else self._order
+        return identify(source, self._epoch, self._place(number))
 
     @cached_property
     def _shared(self) -> SharedList | EveryNth | None:
@@ -165,7 +187,7 @@ class Batches:
 
     def is_padding(self, number: int) -> bool:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""
-        shared = self._shared
+        number, shared = self._place(number), self._shared
         if shared is not None:
             return shared.is_repeated(number)
         return self._order is not None and self._order.pad and self._order.samples(number) == 0
@@ -216,8 +238,9 @@ class Batches:
         if number == self._start:
             self._refuse_empty()
         elif number < length:
-            raise DataError(f"the {self._name} has a length of {length} batches but returned only {number}")
-        if length == length_of(self._loader) and not isinstance(self._loader, Iterator):
+            found = self._place(number)
+            raise DataError(f"the {self._name} has a length of {self._whole} batches but returned only {found}")
+        if self._whole == length_of(self._loader) and not isinstance(self._loader, Iterator):
             self._finish_pass(length)
 
     def _finish_pass(self, length: int) -> None:
@@ -229,9 +252,7 @@ class Batches:
             log.warning(
                 "the %s has a length of %d batches but returns more; each pass uses only the first %d. Correct its "
                 "length, or set limit_batches.",
-                self._name,
-                length,
-                length,
+                *(self._name, self._whole, self._whole),
             )
 
     def _read_on(self) -> Iterator[tuple[Any, bool]]:
@@ -272,7 +293,7 @@ class Batches:
         raise DataError(f"the {self._name} is empty: it returned no batch in epoch {self._epoch}{again}")
 
     def _next(self, number: int) -> Any:
-        if self._limit is not None and number >= self._limit:
+        if self._limit is not None and self._place(number) >= self._limit:
             return END
         try:
             return next(self._iterator, END)
@@ -283,7 +304,11 @@ class Batches:
     def _fail(self, error: Exception, number: int) -> None:
         if self._on_failure is not None:
             self._on_failure()
-        blame(error, f"in the {self._name}, at batch {number} of epoch {self._epoch}", exit_code=DataError.exit_code)
+        blame(
+            error,
+            f"in the {self._name}, at batch {self._place(number)} of epoch {self._epoch}",
+            exit_code=DataError.exit_code,
+        )
 
 
 # -- data that is replaced during a run: from the next pass on
@@ -335,6 +360,15 @@ def refuse_data_of_later(then: Mapping[str, int], now: Mapping[str, int]) -> Non
         raise DataError(
             f"the checkpoint is inside an epoch that began before {NAMES[name]} was replaced, but here it is replaced "
             f"({name}: {now[name]}), so the rest of the epoch would be other data; {HOW}"
+        )
+
+
+def refuse_skip_of_replaced(replaced: Mapping[str, int]) -> None:
+    """Refuse to leave out batches of data that was replaced: their positions would mean others."""
+    if replaced:
+        raise DataError(
+            "skip counts the batches of all passes, so it does not work with data that is replaced during the run; "
+            "leave the samples out of the data instead"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Container, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any
 
@@ -25,6 +25,7 @@ from hookline.errors import ConfigError
 
 #: The number of batches whose sizes are kept. Workers read fewer ahead.
 KEPT = 10_000
+Numbers = Container[int]
 
 
 class ResumableLoader(Guarded):
@@ -143,28 +144,28 @@ class ResumableLoader(Guarded):
         """Return the torch DataLoader that reads the batches, for libraries that need one; `begin` sets its epoch."""
         return self._loader
 
-    def begin(self, epoch: int, start: int = 0) -> None:
-        """Let the next iterator of `inner` yield the batches of an epoch, starting with batch `start`."""
-        self.order.epoch, self.order.start = epoch, start
+    def begin(self, epoch: int, start: int = 0, skip: Numbers = ()) -> None:
+        """Let the next iterator of `inner` yield the batches of an epoch from `start` on, without those in `skip`."""
+        self.order.epoch, self.order.start, self.order.skip = epoch, start, skip
         self._prepare_workers()
 
     def _prepare_workers(self) -> None:
         context = self._loader.multiprocessing_context or multiprocessing
         self._worker_start.prepare(context.get_start_method())
 
-    def iterate(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Return an iterator over the batches of an epoch, starting with batch `start`."""
-        self.begin(epoch, start)
+    def iterate(self, epoch: int, start: int = 0, skip: Numbers = ()) -> Iterator[Any]:
+        """Return an iterator over the batches of an epoch, starting with batch `start`, without those in `skip`."""
+        self.begin(epoch, start, skip)
         return iter(self._loader)
 
-    def iterate_once(self, epoch: int) -> Iterator[Any]:
+    def iterate_once(self, epoch: int, skip: Numbers = ()) -> Iterator[Any]:
         """Return an iterator over the first batch of an epoch alone, without any effect on other iterators.
 
         If the loader has workers, a single new one reads this batch and nothing else. The training process must not
         read it: a file that a dataset opens there would be shared by all workers that are forked later.
         """
         self._prepare_workers()
-        inner, keys = self._loader, self.order._keys(self.seed, epoch, 0, {})
+        inner, keys = self._loader, self.order._keys(self.seed, epoch, 0, {}, skip)
         only: DataLoader[Any] = DataLoader(
             inner.dataset,
             batch_sampler=list(islice(keys, 1)),
@@ -215,16 +216,14 @@ class Order:
     shares_itself = False
     #: True if a pass of a subclass may have more or fewer batches than its length says.
     length_is_estimate = False
+    #: The numbers of batches that the next iterator leaves out.
+    skip: Numbers = ()
 
     def __init__(self, dataset: Sized, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
         check_int("batch_size", batch_size, least=1)
         self.dataset = dataset
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.seed = seed
-        self.epoch = 0
-        self.start = 0
+        self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
+        self.epoch = self.start = 0
         #: The sizes of the newest batches, by number, if a subclass decides on them.
         self.drawn: dict[int, int] = {}
         #: The order of the last iterator, which does not change during a pass.
@@ -278,11 +277,13 @@ class Order:
         order = copy.copy(self) if type(self).batches is Order.batches else self
         order.drawn, order.in_use = {}, None
         self.in_use = order
-        return order._keys(self.seed, self.epoch, self.start, order.drawn)
+        return order._keys(self.seed, self.epoch, self.start, order.drawn, self.skip)
 
-    def _keys(self, seed: int, epoch: int, start: int, drawn: dict[int, int]) -> Iterator[list[Key]]:
+    def _keys(self, seed: int, epoch: int, start: int, drawn: dict[int, int], skip: Numbers) -> Iterator[list[Key]]:
         varies = self.samples(start) is None
         for number, indices in enumerate(self.batches(seed, epoch, start), start):
+            if number in skip:
+                continue
             keys = [(seed, epoch, index) for index in indices]
             if varies:
                 drawn[number] = len(keys)

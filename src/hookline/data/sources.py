@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
+from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any, cast
 
+import numpy as np
+import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from hookline.common import rng
@@ -37,16 +41,32 @@ def iterator(
     length: int | None = None,
     resuming: bool = False,
     once: bool = False,
+    skip: Container[int] = (),
 ) -> Iterator[Any]:
     """Return the batches of pass `epoch`, starting with batch `start`; warn if the resume is not exact.
 
-    If only the first batch is needed (`once`), a loader that can read it alone does so.
+    If only the first batch is needed (`once`), a loader that can read it alone does so. The numbers in `skip` are left
+    out; only a loader whose order is not known has to read these batches.
     """
     resumable = as_resumable(loader)
     if resumable is not None:
         if seed is not None:
             resumable.seed = seed
-        return resumable.iterate_once(epoch) if once else resumable.iterate(epoch, start)
+        return resumable.iterate_once(epoch, skip) if once else resumable.iterate(epoch, start, skip)
+    found = _from_start(loader, seed, epoch, start, state, length, resuming)
+    return found if not skip else (batch for number, batch in enumerate(found, start) if number not in skip)
+
+
+def _from_start(
+    loader: Iterable[Any],
+    seed: int | None,
+    epoch: int,
+    start: int,
+    state: Mapping[str, Any] | None,
+    length: int | None,
+    resuming: bool,
+) -> Iterator[Any]:
+    """Return all batches from batch `start` on, of a loader that is not resumable."""
     if isinstance(loader, (list, tuple, SharedList)):
         return islice(loader, start, None)
     if is_stateful(loader) and (state is not None or not start):
@@ -224,3 +244,71 @@ def seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:
         found = iter(loader)
         first = list(islice(found, 1))
     return chain(first, found)
+
+
+# -- the fingerprint of data: what can be known about it without reading a sample, so that a change is noticed
+
+#: The most bytes of a tensor or an array, and the most entries of a collection, that are looked at. Of longer ones,
+#: evenly spaced parts are.
+MOST_BYTES, MOST_ENTRIES = 1 << 22, 256
+#: Containers inside each other beyond this are not looked into.
+DEEPEST = 4
+
+
+def fingerprint(loader: Iterable[Any]) -> dict[str, Any]:
+    """Return the kind of the data, its size, and a hash of what is in memory, as plain data.
+
+    A data set that has more, such as files, can have a method or an attribute `fingerprint`.
+    """
+    batches = loader._batches if isinstance(loader, SharedList) else loader
+    dataset: Any = getattr(batches, "dataset", batches)
+    own = None
+    with suppress(Exception):  # code of the user, which may mean something else by the name
+        own = dataset.fingerprint() if callable(dataset.fingerprint) else dataset.fingerprint
+    samples = None
+    with suppress(TypeError, NotImplementedError):
+        samples = len(dataset)
+    value = dataset if isinstance(dataset, (list, tuple)) else getattr(dataset, "__dict__", {})
+    return {
+        "type": type(dataset).__name__,
+        "samples": samples,
+        "hash": str(own)[:200] if own is not None else hash_of(value),
+    }
+
+
+def hash_of(value: Any) -> str:
+    """Return a hash of tensors and plain values in nested data. It is the same in every process."""
+    found = blake2b(digest_size=8)
+    for part in _parts(value, 0):
+        found.update(part + b"\0")
+    return found.hexdigest()
+
+
+def _parts(value: Any, depth: int) -> Iterator[bytes]:
+    if isinstance(value, torch.Tensor):
+        yield from _tensor(value)
+    elif isinstance(value, np.ndarray) and value.dtype != object:
+        yield f"{value.dtype} {value.shape}".encode()
+        flat = value.reshape(-1)
+        yield flat[:: _stride(flat.nbytes, MOST_BYTES)].tobytes()
+    elif isinstance(value, (Mapping, list, tuple, range)) and depth < DEEPEST:
+        entries: Any = list(value.items()) if isinstance(value, Mapping) else value
+        yield f"{type(value).__name__} {len(entries)}".encode()
+        for entry in entries[:: _stride(len(entries), MOST_ENTRIES)]:
+            yield from _parts(entry, depth + 1)
+    elif value is None or isinstance(value, (bool, int, float, str, bytes)):
+        yield repr(value).encode()
+    else:
+        yield type(value).__name__.encode()
+
+
+def _tensor(tensor: torch.Tensor) -> Iterator[bytes]:
+    part = tensor.detach()
+    yield f"{part.dtype} {tuple(part.shape)}".encode()
+    if part.layout == torch.strided and not part.is_meta and not part.is_quantized and part.device.type == "cpu":
+        flat = part.reshape(-1)[:: _stride(part.nbytes, MOST_BYTES)]
+        yield flat.resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def _stride(size: int, most: int) -> int:
+    return max(1, -(-size // most))

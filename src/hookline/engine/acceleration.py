@@ -168,8 +168,9 @@ def measure(runner: Run, most: int) -> dict[int, float]:
         restoring.enter_context(buffers_restored(runner.model))
         restoring.enter_context(gradients_restored(runner.model))
         restoring.enter_context(in_mode(runner.model, training=True))
+        limit = None if loop.skip else 1  # without a known length, a second batch would be read
         with untouched(loop.dataloader):
-            batch, _ = next(iter(Batches(loop.dataloader, 1, seed=runner.seed, once=True)))
+            batch, _ = next(iter(Batches(loop.dataloader, limit, seed=runner.seed, once=True, skip=loop.skip)))
 
         def step() -> None:
             with runner.autocast():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,7 @@ from hookline.common.checks import Guarded, check_int
 from hookline.common.escape import escaped
 from hookline.common.numbers import count
 from hookline.data.batches import length_of
+from hookline.data.skipping import parse_skip
 from hookline.data.weights import Weigher
 from hookline.engine.metrics import Metrics
 from hookline.engine.steps import call_model, updates_itself
@@ -46,6 +47,7 @@ class TrainLoop(LoopSpec):
         val_begin: Do not validate before this epoch or iteration (default 1). 0 also validates before the first step.
         limit_batches: Use only this many batches of each pass.
         weigh: A function of a batch that returns how much it counts, such as its tokens. By default, samples count.
+        skip: Batches to leave out, by the step that would get them: `[8120, "9000-9010"]`.
     """
 
     #: The points and the step of an iteration, if a dialect does not leave them to `hookline.engine.loops.train_iter`.
@@ -62,6 +64,7 @@ class TrainLoop(LoopSpec):
         val_begin: int = 1,
         limit_batches: int | None = None,
         weigh: Callable[[Any], Any] | None = None,
+        skip: int | str | Sequence[int | str] | None = None,
     ) -> None:
         if (max_epochs is None) == (max_iters is None):
             raise ConfigError("TrainLoop needs either max_epochs or max_iters")
@@ -77,6 +80,7 @@ class TrainLoop(LoopSpec):
         #: The settings of validation that are not left at their defaults.
         self.set_for_validation = ["val_interval"] * (val_interval is not None) + ["val_begin"] * (val_begin != 1)
         self.limit_batches = limit_batches
+        self.skip = parse_skip(skip)
         limits = {
             "max_epochs": max_epochs,
             "max_iters": max_iters,
@@ -108,22 +112,51 @@ class TrainLoop(LoopSpec):
 
     @property
     def length(self) -> int | None:
-        """Return the number of batches of one pass; None if it is unknown."""
+        """Return the number of batches of one pass, with those that `skip` leaves out; None if it is unknown."""
         return length_of(self.dataloader, self.limit_batches)
+
+    def length_of_pass(self, epoch: int) -> int | None:
+        """Return the number of batches that a pass uses; None if it is unknown."""
+        length = self.length
+        return length if length is None else length - self.left_out(epoch * length, (epoch + 1) * length)
+
+    def left_out(self, begin: int, end: int) -> int:
+        """Return how many batches `skip` leaves out in a part of the data."""
+        return len(self.skip.within(begin, end)) if self.skip.ranges else 0
+
+    def updates(self, accumulate: int) -> int | None:
+        """Return the number of windows of `accumulate` batches, if no hook skips one; None if it is unknown."""
+        if self.max_iters is not None:
+            return -(-self.max_iters // accumulate)
+        # When training by epochs, the last accumulation window of each epoch may be shorter.
+        length, epochs = self.length, self.max_epochs or 0
+        if not length:
+            return None
+        shorter = {place // length for each in self.skip.ranges for place in each if place < epochs * length}
+        lengths = [length] * (epochs - len(shorter)) + [self.length_of_pass(epoch) or 0 for epoch in shorter]
+        return sum(-(-each // accumulate) for each in lengths)
 
     @property
     def total_iters(self) -> int | None:
         """Return how many iterations there will be, if that is known."""
         if not self.by_epoch:
             return self.max_iters
-        return self.length * (self.max_epochs or 0) if self.length is not None else None
+        places = self.places
+        return None if places is None else places - self.left_out(0, places)
 
     @property
     def total_passes(self) -> int | None:
         """Return how many passes over the data there will be, also when training by iterations, if that is known."""
         if self.max_iters is None:
             return self.max_epochs
-        return -(-self.max_iters // self.length) if self.length is not None else None
+        return -(-self.places // self.length) if self.length and self.places is not None else None
+
+    @property
+    def places(self) -> int | None:
+        """Return the number of batches up to the last one, with those that `skip` leaves out; None if it is unknown."""
+        if self.max_iters is not None:
+            return self.skip.place(self.max_iters - 1) + 1 if self.skip.ranges else self.max_iters
+        return self.length * (self.max_epochs or 0) if self.length is not None else None
 
     @property
     def total_validations(self) -> int | None:
@@ -138,7 +171,8 @@ class TrainLoop(LoopSpec):
     def shorten(self, batches: int) -> None:
         """Limit training to one epoch of at most this many batches, or to this many iterations, for a dry run."""
         self._planned = copy.copy(self.planned)
-        self.limit_batches = min(self.limit_batches or batches, batches)
+        places = self.skip.place(batches - 1) + 1
+        self.limit_batches = min(self.limit_batches or places, places)
         if self.max_epochs is not None:
             self.max_epochs = 1
         else:

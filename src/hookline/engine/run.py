@@ -171,7 +171,8 @@ class Run(Host):
             return None if loop is None else loop.total_iters
         # In a resumed run, earlier epochs may have had another number of batches.
         later = (loop.max_epochs or 0) - at.epoch - 1
-        return at.iter + (max(length - at.batch, 0) + later * length if later >= 0 else 0)
+        left_out = loop.left_out(at.epoch * length, (at.epoch + 1 + later) * length) if loop.skip.ranges else 0
+        return at.iter + (max((1 + later) * length - left_out - at.batch, 0) if later >= 0 else 0)
 
     @property
     def max_passes(self) -> int | None:

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.modes import in_mode
-from hookline.data.batches import Batches
+from hookline.data.batches import Batches, refuse_skip_of_replaced
 from hookline.data.sharing import compared
 from hookline.data.sources import as_resumable, is_shared
 from hookline.data.transfer import Transfer, moved_ahead, to_device
@@ -154,18 +154,16 @@ class Training(Driver):
         resuming, state = self.host.loading.take_loader_state()
         loop.dataloader = self.strategy.share(loop.dataloader, pad=True)  # it may be new
         self.host.loading.check_data(in_epoch=position.batch > 0)
+        if loop.skip.ranges:
+            refuse_skip_of_replaced(self.host.loading.data_of_pass)
         self.batches = Batches(
             loop.dataloader,
-            loop.limit_batches,
-            position.epoch,
-            position.batch,
-            self.seed,
-            state,
-            resuming,
+            *(loop.limit_batches, position.epoch, position.batch, self.seed, state, resuming),
             on_failure=partial(end_if_signaled, self.host),
             waiting=self.ledger.parts["data"],
             ends=self.strategy.any,
             known=not loop.by_epoch,
+            skip=loop.skip,
         )
         # Only a loader without a state of its own may be one batch ahead of the run.
         on_gpu = self.compute.device.type == "cuda"
@@ -370,7 +368,7 @@ class Training(Driver):
         """Return the number of batches until windows have to end; None if unknown. The next pass may have new data."""
         if not self.loop.by_epoch:
             return None if self.loop.max_iters is None else self.loop.max_iters - self.position.iter
-        length = self.loop.length if self.batches is None else self.batches.length
+        length = self.loop.length_of_pass(self.position.epoch) if self.batches is None else self.batches.length
         return None if length is None else length - self.position.batch
 
     def agree_on_skip(self) -> None:

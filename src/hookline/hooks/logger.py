@@ -279,7 +279,7 @@ def format_line(
     """
     loop, stems = runner.train_loop, {"train", *(f"train/{name}" for name in runner.optims)}
     place = f"epoch {epoch + 1}/{loop.max_epochs}  iter {done}" if loop.by_epoch else f"iter {done}"
-    total = loop.length if loop.by_epoch else loop.max_iters
+    total = loop.length_of_pass(epoch) if loop.by_epoch else loop.max_iters
     shown = {name: value for name, value in means.items() if name.rpartition("/")[0] in stems}
     parts = [place if total is None else f"{place}/{total}", format_numbers(shown, "train/", digits)]
     if "train/time" in means:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hookline.integrations.own_loop import Session
 
 #: The parameters of a TrainLoop that a session takes besides its own.
-OF_LOOP = ("val_interval", "val_begin", "limit_batches", "weigh")
+OF_LOOP = ("val_interval", "val_begin", "limit_batches", "weigh", "skip")
 #: Parameters of a Runner that a session sets itself, with what to pass instead.
 INSTEAD = {"train": "the dataloader and max_epochs", "optim": "the optimizer", "custom_hooks": "hooks"}
 
@@ -61,7 +61,8 @@ def session(
         hooks: Hooks: objects, names, or dicts with `type`.
         val: A validation that runs by itself; see `EvalLoop`. Without it, report your own with `run.report`.
         options: Options of `Runner` (`work_dir`, `resume`, `seed`, `device`, `strategy`, `precision`, `writers`,
-            `default_hooks`, ...), and `val_interval`, `val_begin`, `limit_batches` and `weigh` of `TrainLoop`.
+            `default_hooks`, ...), and `val_interval`, `val_begin`, `limit_batches`, `weigh` and `skip` of
+            `TrainLoop`.
     """
     from hookline.integrations.own_loop import Session  # with the engine, as in a Runner
 

@@ -14,7 +14,7 @@ from hookline.engine.run import Run
 from hookline.errors import NumericsError, StorageError, blame, described, exit_code_of
 from hookline.lifecycle import events, places, rerun
 from hookline.plan.callers import call_of_frame
-from hookline.rundir import capsule, code, journal
+from hookline.rundir import capsule, journal
 
 if TYPE_CHECKING:
     from hookline.state.host import Host
@@ -70,7 +70,7 @@ def describe(host: Run, error: Exception) -> dict[str, Any]:
         "environment": {**events.environment(host), "strategy": strategy.name},
         "losses": {"first": losses.since - len(bits) + 1, "bits": bits},
         "batch": _batch(host, step) if in_step or isinstance(error, NumericsError) else None,
-        "code": code.code_of(origin),
+        "code": events.code_of(origin),
         "events": journal.read(host.work_dir)[-MOST_EVENTS:],
     }
 
@@ -102,4 +102,11 @@ def _batch(host: Run, step: int) -> dict[str, Any] | None:
     if number < 0 or (kinds := batches.identify(number)) is None:
         return None
     kind, ids = kinds
-    return {"epoch": batches.epoch, "number": number, "kind": kind, "ids": ids[:MOST_SAMPLES], "size": len(ids)}
+    return {
+        "epoch": batches.epoch,
+        "number": number,
+        "position": batches.position(number),
+        "kind": kind,
+        "ids": ids[:MOST_SAMPLES],
+        "size": len(ids),
+    }

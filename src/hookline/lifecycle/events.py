@@ -1,23 +1,41 @@
-"""The events of a session in the journal of the run: how it begins and how it ends. Others note what they do."""
+"""The events of a session in the journal of the run: how it begins, with which code and data, and how it ends.
+
+Others note what they do.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import platform
 import socket
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.files import read_bytes
+from hookline.data.sources import fingerprint
+from hookline.engine.run import Run
 from hookline.errors import NumericsError, described, exit_code_of
 from hookline.rundir.journal import NOWHERE, Journal
+from hookline.rundir.names import CONFIG
+from hookline.rundir.origin import PACKAGE
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
     from hookline.resume.start import Source
     from hookline.state.host import Host, Verb
+
+
+#: The most files of code whose hashes are kept.
+MOST_FILES = 200
+#: The most seconds to wait for git.
+LONGEST_WAIT = 5
 
 
 @contextmanager
@@ -46,8 +64,23 @@ def begin(host: Host, source: Source | None, continues: bool) -> None:
         resumed_from=None if resumed is None else str(resumed.path),
         processes=host.strategy.world_size,
         environment=environment(host),
-        origin=origin(host),
+        origin=(started := origin(host)),
+        sources={"files": code_of(started), **(revision_of(started["folder"]) or {})},
+        config=config_of(host),
+        data=data_of(host),
     )
+
+
+def data_of(host: Host) -> dict[str, Any] | None:
+    """Return the fingerprint of the data of a run."""
+    loop = host.train_loop if isinstance(host, Run) else None
+    return None if loop is None else {**fingerprint(loop.dataloader), "batches": loop.length}
+
+
+def config_of(host: Host) -> int | None:
+    """Return the hash of the config in the folder of a run; None if it has none."""
+    path = host.work_dir / CONFIG
+    return hash_of(path) if isinstance(host, Run) and host.config is not None and path.is_file() else None
 
 
 def environment(host: Host) -> dict[str, Any]:
@@ -112,3 +145,75 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     return 130 if isinstance(error, KeyboardInterrupt) else exit_code_of(error)
+
+
+# -- the code of the user, so that a replay can name a file that was changed
+
+
+def code_of(origin: dict[str, Any]) -> dict[str, int]:
+    """Return the hash of each file of the user's code that this process has imported, by its path."""
+    folder = Path(origin["folder"])
+    beside = (folder / origin["file"]).parent if origin["kind"] in ("config", "script") and origin["file"] else folder
+    roots = {os.path.abspath(folder), os.path.abspath(beside)}
+    found = {}
+    for file in sorted(_files_below(roots))[:MOST_FILES]:
+        with suppress(OSError):
+            state = os.stat(file)
+            found[file] = _hash_of_version(file, state.st_mtime_ns, state.st_size)
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _hash_of_version(file: str, changed_at: int, size: int) -> int:
+    return hash_of(Path(file))
+
+
+def hash_of(file: Path) -> int:
+    """Return the hash of a file of code. It is a number, and no text in which a secret would be looked for."""
+    return int.from_bytes(hashlib.sha256(read_bytes(file)).digest()[:6], "big")
+
+
+def changed(then: Mapping[str, int], since: str) -> list[str]:
+    """Return the files of code that are not as they were, as lines. `since` says when that was."""
+    found = []
+    for file, before in then.items():
+        try:
+            what = "was changed" if hash_of(Path(file)) != before else ""
+        except (OSError, ValueError):  # the name may come from anyone
+            what = "is missing"
+        found += [f"{file} {what} since {since}"] * bool(what)
+    return found
+
+
+@lru_cache(maxsize=8)
+def revision_of(folder: str) -> dict[str, Any] | None:
+    """Return the git revision of a folder, and whether its files are as in it; None outside a repository.
+
+    It is asked for once per process: the code that runs is as it was imported.
+    """
+    if not any(os.path.exists(os.path.join(each, ".git")) for each in (folder, *map(str, Path(folder).parents))):
+        return None
+    words = ["git", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    try:
+        found = subprocess.run(
+            words,
+            cwd=folder,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_WAIT,
+            check=True,
+        ).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):  # without git, or in a repository of others
+        return None
+    revision = next((line.split()[-1] for line in found if line.startswith("# branch.oid ")), "")
+    return {"revision": revision, "clean": all(line.startswith("#") for line in found)}
+
+
+def _files_below(roots: set[str]) -> Iterator[str]:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        path = os.path.abspath(file) if isinstance(file, str) else ""
+        own = path.endswith(".py") and not path.startswith((PACKAGE + os.sep, os.path.abspath(sys.prefix) + os.sep))
+        if own and "site-packages" not in path and any(path.startswith(root + os.sep) for root in roots):
+            yield path

@@ -42,6 +42,9 @@ class Length(Protocol):
     def total_passes(self) -> int | None:
         """Return the number of passes over the data of the whole training."""
 
+    def updates(self, accumulate: int) -> int | None:
+        """Return the number of accumulation windows of the whole training."""
+
     @property
     def planned(self) -> Length:
         """Return the length without the limits of a dry run."""
@@ -74,10 +77,7 @@ def known_length(loop: Length, when: str, accumulate: int) -> int | None:
         return loop.total_passes
     if when == "iter":
         return loop.total_iters
-    if loop.max_iters is not None:
-        return -(-loop.max_iters // accumulate)
-    # When training by epochs, the last accumulation window of each epoch may be shorter.
-    return None if loop.length is None else (loop.max_epochs or 0) * -(-loop.length // accumulate)
+    return loop.updates(accumulate)
 
 
 def check_share(label: str, value: Any) -> None:

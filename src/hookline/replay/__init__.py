@@ -4,6 +4,10 @@ preparation   what is to be repeated, and from where: a capsule, or steps
 running       builds the run again, from its config or by its script
 rerun         what a training does instead, while it is repeated
 outcome       what came out, compared with what the run has recorded
+difference    where two runs part, and the first thing that differs
+reproduction  a whole run, run again in a new folder
+bundle        a failure in one file (packing), without pickle
+samples       the samples of a step
 triage        finds where NaN or Inf began, with the operations that `tracing` follows; `verdict` says it
 verification  compares a training with its observers and without; `probing` looks around their calls
 trail, bits   the bits of everything in every step

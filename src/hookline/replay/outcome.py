@@ -44,7 +44,7 @@ class Outcome:
         task, failed = self.task, self.failure
         batch = None if task.capsule is None else task.capsule.data["batch"]
         return {
-            "run": str(task.folder),
+            "run": str(task.source),
             "same": self.same,
             "from": None if task.checkpoint is None else task.checkpoint.name,
             "start": task.start,
@@ -61,7 +61,7 @@ class Outcome:
     def lines(self) -> list[str]:
         """Return the result as lines."""
         task, failed = self.task, self.failure
-        found = [f"replayed {task.folder} from {task.begins_at}, steps {task.start + 1} to {self.reached}"]
+        found = [f"replayed {task.source} from {task.begins_at}, steps {task.start + 1} to {self.reached}"]
         if task.capsule is not None:
             found.append(f"then: {_describe(task.capsule)}")
         found.append(f"now:  {'no error' if failed is None else _describe(failed)}")

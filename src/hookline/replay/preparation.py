@@ -14,7 +14,8 @@ from hookline.checkpoint import seal
 from hookline.common.files import real_path
 from hookline.common.version import VERSION
 from hookline.errors import ConfigError, HooklineError, StorageError
-from hookline.rundir import capsule, code, loss_bits
+from hookline.lifecycle import events
+from hookline.rundir import capsule, loss_bits
 from hookline.rundir.runs import load, read_checkpoints
 
 if TYPE_CHECKING:
@@ -42,8 +43,19 @@ class Task:
     #: How the run was started; see `hookline.lifecycle.events.origin`.
     origin: Mapping[str, Any]
     threads: int | None
+    #: The versions and the machine of then, and the hashes of the files of code.
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    code: Mapping[str, int] = field(default_factory=dict)
     #: What is different from when the run recorded it.
     warnings: list[str] = field(default_factory=list)
+    #: The bundle that the folder was made from, and the folder that the code of the run trains in then.
+    bundle: Path | None = None
+    trains_in: Path | None = None
+
+    @property
+    def source(self) -> Path:
+        """Return what was given: the folder of a run, or a bundle."""
+        return self.folder if self.bundle is None else self.bundle
 
     @property
     def begins_at(self) -> str:
@@ -79,7 +91,9 @@ def prepare(folder: Path, steps: tuple[int, int] | None = None, from_start: bool
         *(folder, checkpoint, 0 if note is None else note.step, first, last, failure, processes),
         *(origin, threads if type(threads) is int and 0 < threads < 10_000 else None),
     )
-    task.warnings += _differences(task, environment)
+    task.environment = environment
+    task.code = failure.data["code"] if failure is not None else files_of(start)
+    task.warnings += _differences(task)
     return task
 
 
@@ -165,8 +179,16 @@ def _is_origin(value: object) -> bool:
     return all(isinstance(text, str) for text in texts) and isinstance(value.get("starts_itself"), bool)
 
 
-def _differences(task: Task, then: Mapping[str, Any]) -> list[str]:
+def files_of(start: Mapping[str, Any]) -> dict[str, int]:
+    """Return the files of code that a session has imported, with their hashes, from the event of its start."""
+    recorded = start.get("sources")
+    files = recorded.get("files") if isinstance(recorded, dict) else None
+    return {file: found for file, found in files.items() if type(found) is int} if isinstance(files, dict) else {}
+
+
+def _differences(task: Task) -> list[str]:
     """Return what is different now: versions, the folder of the command, files of code."""
+    then = task.environment
     now = {"hookline": VERSION, "torch": torch.__version__, "python": platform.python_version()}
     found = [
         f"{name} is {version} here, and was {then[name]}: the bits may differ"
@@ -175,13 +197,7 @@ def _differences(task: Task, then: Mapping[str, Any]) -> list[str]:
     ]
     if task.origin["folder"] and real_path(Path(task.origin["folder"])) != real_path(Path.cwd()):
         found.append(f"the run was started in {task.origin['folder']}: relative paths may lead elsewhere here")
-    for file, before in (task.capsule.data["code"] if task.capsule is not None else {}).items():
-        try:
-            changed = "was changed" if code.hash_of(Path(file)) != before else ""
-        except OSError:
-            changed = "is missing"
-        found += [f"{file} {changed} since the run had failed"] * bool(changed)
-    return found
+    return found + events.changed(task.code, "the run had begun" if task.capsule is None else "the run had failed")
 
 
 def bits_of_run(task: Task) -> dict[int, int]:

@@ -37,7 +37,7 @@ def run(task: Task, rerun: Rerun, allow: Sequence[str] = ()) -> None:
         if task.threads is not None:
             leaving.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(task.threads)
-        leaving.enter_context(activated(rerun, task.folder))
+        leaving.enter_context(activated(rerun, rerun.folder))
         try:
             build(task.folder, task.origin, allow)
         except (Exception, SystemExit):
@@ -46,7 +46,7 @@ def run(task: Task, rerun: Rerun, allow: Sequence[str] = ()) -> None:
             return  # a script that starts processes fails with them
         if not (rerun.scratch / REACHED).exists():
             raise ConfigError(
-                f"the code that started the run has ended without training in {task.folder}; check its arguments and "
+                f"the code that started the run has ended without training in {rerun.folder}; check its arguments and "
                 "the working directory"
             )
 

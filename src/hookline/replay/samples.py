@@ -36,6 +36,8 @@ class Batch:
     #: The number of the batch in its pass, and how many batches the pass has.
     number: int = 0
     length: int = 0
+    #: The absolute position of the batch, as `skip` counts it.
+    position: int = 0
     #: `samples`, or `batches` if the data is a list of batches.
     kind: str = ""
     ids: list[int] = field(default_factory=list)
@@ -49,7 +51,8 @@ class Batch:
     def lines(self) -> list[str]:
         """Return it as lines."""
         rank = f", rank {self.rank} of {self.processes}" if self.processes > 1 else ""
-        where = f"step {self.step} (epoch {self.epoch + 1}, batch {self.number + 1} of {self.length}{rank})"
+        place = f", position {self.position}" if self.position not in (0, self.step) else ""
+        where = f"step {self.step} (epoch {self.epoch + 1}, batch {self.number + 1} of {self.length}{place}{rank})"
         if not self.descriptions:
             return [f"{where}: {self.kind} {', '.join(map(str, self.ids))}"]
         return [f"{where}:", *(f"  {i}  {text}" for i, text in zip(self.ids, self.descriptions, strict=True))]
@@ -90,10 +93,11 @@ def look_up(host: RunnerHost, batch: Batch) -> None:
         raise DataError(
             f"the {type(loader).__name__} does not know how many batches a pass has, so a step has no place"
         )
-    batch.epoch, batch.number = divmod(batch.step - 1, length)
-    batch.length = length
-    if loop.max_epochs is not None and batch.epoch >= loop.max_epochs:
-        raise ConfigError(f"step {batch.step} is after the end of the run, which has {loop.max_epochs * length} steps")
+    if loop.total_iters is not None and batch.step > loop.total_iters:
+        raise ConfigError(f"step {batch.step} is after the end of the run, which has {loop.total_iters} steps")
+    place = loop.skip.place(batch.step - 1)
+    batch.epoch, batch.number = divmod(place, length)
+    batch.length, batch.position = length, place + 1
     found = identify(loader, batch.epoch, batch.number)
     if found is None:
         raise DataError(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hookline.report.downsample import Curve, rounded
+from hookline.rundir import parting
 
 #: The most metrics that are columns of the table.
 MOST_METRICS = 60
@@ -95,10 +97,16 @@ def find_partings(found: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[s
     """Return, for every run after the first, the first step at which its loss differs from the first run's loss."""
     name = found[0]["loss"]
     return [
-        {"run": each["id"], "metric": name, **_part(curves[0].get(name), own.get(name))}
+        {"run": each["id"], "metric": name, **_part(curves[0].get(name), own.get(name)), "bits": _bits(found[0], each)}
         for each, own in zip(found[1:], curves[1:], strict=True)
         if name is not None
     ]
+
+
+def _bits(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Return until which step two runs are equal to the bit, as `hookline diff` says it; None if that is unknown."""
+    found = parting.find(Path(one["path"]), Path(other["path"]))
+    return found.line if any(found.compared) else None
 
 
 def _part(one: Curve | None, other: Curve | None) -> dict[str, Any]:

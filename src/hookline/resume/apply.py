@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookline.common.escape import escaped
+from hookline.data.skipping import parse_skip
 from hookline.errors import ConfigError
 from hookline.optim import retiming
 from hookline.optim.nesting import walk
@@ -34,6 +35,30 @@ RATES = ("initial_lr", "max_lr", "min_lr")
 
 #: The lengths of schedules that differ: then and now, by the name of the parameter.
 Lengths = dict[str, tuple[int, int]]
+
+
+def refuse_other_skips(found: Resumption, position: Mapping[str, Any]) -> None:
+    """Refuse to leave out other batches than the run did before its checkpoint: its place in the data would change."""
+    chosen = [side.get("asked", {}).get("skip") for side in (found.then, found.now)]
+    if not any(chosen):
+        return
+    then, now = map(parse_skip, chosen)
+    length, others = found.then.get("batches"), found.now["batches"]
+    if length != others or not length:
+        raise ConfigError(
+            f"{found.path}: skip counts the batches of all passes, but a pass has {others} batches here, and had "
+            f"{length} when the checkpoint was saved; resume with the same data, batch size and limit_batches"
+        )
+    epoch, batch = position["epoch"], position["batch"]
+    place = epoch * length + (then.of_pass(epoch, length).place(batch - 1) + 1 if batch else 0)
+    where = f"the checkpoint is after batch {place} of the data"
+    if missing := then.before(place).without(now):
+        raise ConfigError(f"{found.path}: {where}, and the run left out batch {missing} before; add it to skip")
+    if trained := now.before(place).without(then):
+        raise ConfigError(
+            f"{found.path}: {where}, so the run has trained with batch {trained} already, and cannot leave it out; "
+            "remove it from skip, or resume from an earlier checkpoint"
+        )
 
 
 def refuse_undecided(runner: Run, found: Resumption, checkpoint: Mapping[str, Any]) -> None:

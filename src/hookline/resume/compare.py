@@ -227,6 +227,8 @@ def _sizes(then: Facts, now: Facts, keep: Keep, mid_epoch: bool) -> Iterator[Dif
         yield Difference("samples", "samples", old["samples"], new["samples"], "config", FIXED["samples"])
     if differs("batches") and not (sized or resampled or several):
         yield Difference("batches", "batches per epoch", then["batches"], now["batches"], "config", FIXED["batches"])
+    if old.get("skip", []) != new.get("skip", []):
+        yield Difference("skip", "skip", old.get("skip") or None, new.get("skip") or None, "config", FIXED["skip"])
     if differs("seed"):
         why = f"{FIXED['seed']}. From now on, the order of the data is different"
         yield Difference("seed", "seed", then["seed"], now["seed"], "config", why)

@@ -114,6 +114,7 @@ class RunContract(Contract):
         """Also refuse to resume if the user has to decide how a schedule continues."""
         super().check(checkpoint, path)
         assert self.resumption is not None, "it was compared just now"
+        apply.refuse_other_skips(self.resumption, checkpoint["position"])
         apply.refuse_undecided(self._runner, self.resumption, checkpoint)
         self._originals = apply.Originals.of(self._runner)
 

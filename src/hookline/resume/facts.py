@@ -11,6 +11,8 @@ from torch import Tensor
 
 from hookline.common.checks import is_count, is_finite
 from hookline.common.environment import FromEnvironment
+from hookline.data.skipping import parse_skip
+from hookline.errors import ConfigError
 from hookline.optim.nesting import walk
 from hookline.plan.hook import BaseHook
 from hookline.state.contents import CustomPart
@@ -45,6 +47,7 @@ def asked(runner: Run) -> dict[str, Any]:
         "max_epochs": loop.max_epochs if loop is not None else None,
         "max_iters": loop.max_iters if loop is not None else None,
         "samples": samples_of(loop.dataloader) if loop is not None else None,
+        **({"skip": loop.skip.words} if loop is not None and loop.skip.ranges else {}),
         "lr": {name: initial_rates(optim.optimizer.param_groups) for name, optim in runner.optims.items()},
         "options": {name: options_of(optim) for name, optim in runner.optims.items()},
         "clip": {name: None if optim.clip is None else str(optim.clip) for name, optim in runner.optims.items()},
@@ -146,6 +149,14 @@ def _is_schedule(value: Any) -> bool:
     )
 
 
+def _is_skip(value: Any) -> bool:
+    try:
+        parse_skip(value)
+    except ConfigError:
+        return False
+    return True
+
+
 def _is_dict(value: Any) -> bool:
     return isinstance(value, dict)
 
@@ -159,6 +170,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "schedules": _by_optim(_list_of(_is_schedule)),
     "hooks": _by_optim(_is_dict),
     "parts": _list_of(lambda value: isinstance(value, str)),
+    "skip": _is_skip,
 }
 
 

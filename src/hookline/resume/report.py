@@ -144,6 +144,7 @@ def preview(runner: Run, start: Start, prepare: Callable[[Verb], None], decided:
     snapshot.check(runner, source.checkpoint, str(source.path), start.contract.prepare)
     found = start.contract.compare(source.checkpoint, source.path)
     if decided:
+        apply.refuse_other_skips(found, source.checkpoint["position"])
         apply.refuse_undecided(runner, found, source.checkpoint)
     return found
 

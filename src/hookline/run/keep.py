@@ -36,6 +36,7 @@ FIXED = {
     "batch_size": f"the loader is built with it; {CHANGE}",
     "batches": "the loader decides",
     "samples": "the data decides",
+    "skip": f"the data is built with it; {CHANGE}",
     "precision": f"the run is built with it; {CHANGE}",
     "clip": f"it has no state; {CHANGE}",
     "hooks": "hooks are built from the config, and their states come from the checkpoint",

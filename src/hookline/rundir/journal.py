@@ -4,7 +4,8 @@
 
 `time` is in seconds since 1970, `step` counts finished iterations. The kinds, and what each of them has besides:
 
-    start        resumed_from (a checkpoint, or null), processes, environment, origin (how it was started)
+    start        resumed_from (a checkpoint, or null), processes, environment, origin (how it was started), sources
+                 (the hashes of files of code, revision and clean), config (its hash), data (its fingerprint)
     save         file, best (the metric for which it is the best, or null), complete
     validation
     action       name, by, id, state (done, refused), reason: a request from outside, see `hookline.rundir.control`

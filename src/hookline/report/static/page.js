@@ -97,6 +97,7 @@
 
   const parting = (loss) => {
     const runs = hl.data.runs, name = (id) => (runs.find((run) => run.id === id) || { name: id }).name;
+    if (loss.bits) return `${name(loss.run)}: ${loss.bits}`;
     if (!loss.compared) return `${name(loss.run)}: no step in common`;
     if (loss.step === null) return `${name(loss.run)}: the same in all ${hl.number(loss.compared)} common steps`;
     return `${name(loss.run)}: differs from step ${hl.number(loss.step)} on (${loss.values.map((value) => hl.number(value, 9)).join(" against ")})`;

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from hookline.data.skipping import Skip
 from hookline.data.weights import Weigher
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.evaluator.evaluator import Evaluator, EvaluatorMetrics
@@ -42,6 +43,7 @@ class OwnTrainLoop(Counters, TrainLoop):
     step = staticmethod(train_step)
     updates_itself = True
     limit_batches = None
+    skip = Skip()
     weigher = Fallback(lambda loop: Weigher(None, type(loop).__name__))
     val_interval = Fallback(lambda loop: 1)  # a project sets it, or not
     val_begin = Fallback(lambda loop: 1)
