@@ -47,7 +47,8 @@ help:
 	@echo "make docs       generate the page about the built-in hooks, the API pages and the stub for editors"
 	@echo "make site       build the documentation into site/, and check its links"
 	@echo "make package    build the wheel and the sdist, install them into an empty environment, and train there"
-	@echo "make bench      cost per step against a bare loop, of a save against torch.save, of recording, of a config, of dialects, of DDP"
+	@echo "make bench      cost per step against a bare loop, of a save against torch.save, of recording, of a config, of DDP, and"
+	@echo "                counted instructions of loops, loaders, evaluations and dialects (needs valgrind)"
 	@echo "make bench-watch  what 20 open pages of hookline watch cost a training (about two minutes)"
 	@echo "make bench-peers  the same training in six other engines, in an environment of its own (about six minutes)"
 	@echo "make bench-docs   measure what docs/performance.md and the README show, and write it there"
@@ -144,8 +145,8 @@ bench: setup
 	@$(BIN)/python benchmarks/checkpoint.py
 	@$(BIN)/python benchmarks/recording.py
 	@$(BIN)/python benchmarks/from_config.py
-	@$(BIN)/python benchmarks/dialects.py
 	@$(BIN)/python benchmarks/distributed.py
+	@$(BIN)/python benchmarks/instructions.py
 
 bench-watch: setup
 	@$(BIN)/python benchmarks/watching.py
@@ -166,8 +167,8 @@ bench-docs: setup $(PEERS_READY)
 	@$(BIN)/python benchmarks/startup.py --write
 	@$(BIN)/python benchmarks/from_config.py --write
 	@$(BIN)/python benchmarks/checkpoint.py --write
-	@$(BIN)/python benchmarks/dialects.py --write
 	@$(BIN)/python benchmarks/growth.py --write
+	@$(PEERS)/bin/python benchmarks/instructions.py --write
 	@$(PEERS)/bin/python benchmarks/peers.py --write
 
 clean:

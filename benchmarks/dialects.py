@@ -1,31 +1,17 @@
-"""Measure the cost of a dialect: microseconds per step of the same training, in native code and in four dialects.
+"""Trainings in native code and in the dialects that do the same work.
 
-python benchmarks/dialects.py            a table
-python benchmarks/dialects.py --json     the same as JSON
-python benchmarks/dialects.py --write    also write it into docs/performance.md
-
-Each case is compared with a native run that does the same work. RoboOrchard trains on accelerate, so it is also
-compared with a loop written by hand with accelerate. The cases take turns in one process. The result is the minimum
-over many pieces of 50 steps, in CPU time, so that other programs on the machine have little influence.
+`instructions.py` and `tests/performance` count what they do. RoboOrchard trains on accelerate, so it is also compared
+with a loop written by hand with accelerate.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
-import json
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import chdir
-from datetime import date
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-import pages
 from hookline import Optim, Runner, TrainLoop
 from hookline.dialects.imix.engine.imix_engine import imixEngine
 from hookline.dialects.mmengine.model import BaseModel
@@ -38,32 +24,16 @@ from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBa
 from overhead import NO_DEFAULT_HOOKS, loss_of, make_model
 
 RATE = 0.01
-#: The number of steps that are measured together.
-PIECE = 50
 #: Only the default hooks for what every iMIX run does: record numbers and time iterations.
 RECORDING = {key: None for key in NO_DEFAULT_HOOKS if key not in ("runtime_info", "timer", "param_scheduler")}
 
 
 class Batches(list[Any]):
-    """The data of an epoch. It records the CPU time every `PIECE` batches, to measure the steps in between."""
-
-    def __iter__(self) -> Iterator[Any]:
-        for number in range(len(self)):
-            yield self.take(number)
+    """The data of an epoch."""
 
     def take(self, number: int) -> Any:
         """Return one batch."""
-        if number == 0:
-            gc.collect()  # objects created before the first step are not a cost of the steps
-            self.noted: list[float] = []
-        if number % PIECE == 0:
-            self.noted.append(time.process_time())
         return self[number]
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds per step in the fastest piece."""
-        return min(later - earlier for earlier, later in pairwise(self.noted)) / PIECE
 
 
 class Net(nn.Module):
@@ -222,60 +192,3 @@ CASES = {
     ACCELERATE: Case(with_accelerate),
     "robo_orchard, minimal hooks": Case(as_robo_orchard, (NO_HOOKS, ACCELERATE)),
 }
-
-
-def measure(steps: int, rounds: int) -> dict[str, float]:
-    """Return the microseconds per step of each case, the minimum of all rounds. The cases take turns, to be fair."""
-    generator = torch.Generator().manual_seed(0)
-    batches = [
-        (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator)) for _ in range(50)
-    ]
-    least = dict.fromkeys(CASES, float("inf"))
-    for _ in range(rounds):
-        for name, case in CASES.items():
-            data = Batches(batches[i % 50] for i in range(steps))
-            with tempfile.TemporaryDirectory() as folder, chdir(folder):
-                case.train(data)
-            least[name] = min(least[name], data.seconds)
-    return {name: seconds * 1e6 for name, seconds in least.items()}
-
-
-def main() -> None:
-    """Measure and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=401, help=f"steps per measurement, more than {PIECE}")
-    parser.add_argument("--rounds", type=int, default=40, help="measurements per case")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is more stable for such a small net")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
-    options = parser.parse_args()
-    if options.steps <= PIECE:
-        parser.error(f"--steps must be more than {PIECE}, because {PIECE} steps are measured together")
-    torch.set_num_threads(options.threads)
-    measure(steps=min(options.steps, 201), rounds=1)  # warm up
-    found = measure(options.steps, options.rounds)
-    ratios = {name: {other: found[name] / found[other] for other in CASES[name].against} for name in found}
-    if options.json:
-        print(json.dumps({name: {"microseconds": found[name], "of": ratios[name]} for name in found}, indent=2))
-        return
-    print(f"{'':38}{'us/step':>10}{'ratio':>8}")
-    for name, microseconds in found.items():
-        compared = [f"{ratio:8.3f}  of {other}" for other, ratio in ratios[name].items()]
-        print(f"{name:38}{microseconds:10.1f}" + f"\n{'':48}".join(compared))
-    if options.write:
-        pages.write("docs/performance.md", "dialects", as_page(found, ratios))
-
-
-def as_page(found: dict[str, float], ratios: dict[str, dict[str, float]]) -> str:
-    """Return the table of docs/performance.md."""
-    rows = [
-        [name, f"{found[name]:.0f}", f"{ratio:.2f}", f"{other} ({found[other]:.0f})"]
-        for name, others in ratios.items()
-        for other, ratio in others.items()
-    ]
-    when = f"Measured on {date.today().isoformat()} with `python benchmarks/dialects.py`, torch {torch.__version__}:"
-    return f"{when}\n\n{pages.table(['', 'microseconds per step', 'ratio', 'to'], rows)}"
-
-
-if __name__ == "__main__":
-    main()

@@ -8,6 +8,7 @@ These names are imported when they are first used, so `import hookline` is fast.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.version import VERSION
@@ -78,7 +79,13 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"hookline.{name}")  # importing it also sets the attribute
     if name in _HOME:
-        value = getattr(importlib.import_module(f"hookline.{_HOME[name]}"), name)
+        home = f"hookline.{_HOME[name]}"
+        if home not in sys.modules:
+            from hookline.common.collector import paused
+
+            with paused():
+                importlib.import_module(home)
+        value = getattr(sys.modules[home], name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'hookline' has no attribute '{name}'")

@@ -34,7 +34,7 @@ def test_a_page_without_markers_is_refused_and_unchanged(tmp_path: Path, monkeyp
     ("page", "name"),
     [
         ("README.md", "peers"),
-        *(("docs/performance.md", name) for name in ("peers", "growth", "startup", "saves", "config", "dialects")),
+        *(("docs/performance.md", name) for name in ("peers", "growth", "startup", "saves", "config", "instructions")),
     ],
 )
 def test_the_pages_have_a_place_for_the_figures(page: str, name: str) -> None:

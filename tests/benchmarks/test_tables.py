@@ -1,9 +1,17 @@
-"""The tables of saves and dialects, as they are published."""
+"""The tables of saves and of counted instructions, as they are published, and the work that is counted."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 import checkpoint
-import dialects
+import instructions
+import rows
+from peers import ENGINES
+
+PEERS = {engine.name for engine in ENGINES} - {"hookline"}
 
 
 def test_the_figures_of_saves_are_ratios_to_torch() -> None:
@@ -21,12 +29,29 @@ def test_the_figures_of_saves_are_ratios_to_torch() -> None:
     ]
 
 
-def test_a_dialect_has_one_row_for_each_run_that_it_is_compared_with() -> None:
-    found = {"native": 100.0, "by hand": 200.0, "dialect": 101.0}
-    ratios: dict[str, dict[str, float]] = {"native": {}, "by hand": {}, "dialect": {"native": 1.01, "by hand": 0.505}}
-    assert dialects.as_page(found, ratios).splitlines()[2:] == [
-        "|  | microseconds per step | ratio | to |",
-        "| --- | --- | --- | --- |",
-        "| dialect | 101 | 1.01 | native (100) |",
-        "| dialect | 101 | 0.51 | by hand (200) |",
+def test_counted_cases_are_ratios_to_the_first_one_of_their_group() -> None:
+    found = {"a step": {"bare loop": 2000.0, "hookline": 2100.0, "other": 3000.0}, "a batch": {"bare loop": 1.0}}
+    assert instructions.as_rows(found) == [
+        ["a step", "hookline / bare loop", "2,000", "2,100", "1.05"],
+        ["a step", "other / bare loop", "2,000", "3,000", "1.50"],
     ]
+
+
+def test_the_instructions_of_the_main_thread_are_read_from_the_last_dump(tmp_path: Path) -> None:
+    (tmp_path / "7-01").write_text("totals: 1\nfn=(1)\ntotals: 25\n")
+    (tmp_path / "7-02").write_text("totals: 100\n")
+    assert instructions.total(tmp_path, "7") == 25
+
+
+def test_every_group_is_done_in_whole_periods_of_the_ledger() -> None:
+    groups = rows.groups()
+    assert {instructions.times_of(group) % 31 for group in groups} == {0}
+    assert all(len(cases) > 1 for cases in groups.values())
+
+
+@pytest.mark.parametrize("group", list(rows.groups()))
+def test_every_case_of_ours_does_its_work(group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours = {name: work for name, work in rows.groups()[group].items() if name not in PEERS}
+    for work in ours.values():
+        work(2)

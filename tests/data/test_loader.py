@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from hookline.common.rng import mix
 from hookline.data.digits import SPLITS, Digits, DigitsNet
-from hookline.data.loader import Order, ResumableLoader, mix
+from hookline.data.loader import Order, ResumableLoader
 from hookline.data.transfer import to_device
 from hookline.errors import ConfigError
 

@@ -220,3 +220,32 @@ def test_the_mean_over_many_batches_keeps_few_values_and_is_weighted_by_samples(
     total, samples = sum(value * weight for value, weight in values), sum(weight for _, weight in values)
     assert average.sums().tolist() == average.sums().tolist() == [total, samples]
     assert Average().sums().tolist() == [0.0, 0.0]
+
+
+def test_the_sums_of_all_functions_and_of_the_loss_are_exchanged_at_once() -> None:
+    metrics = Metrics({"one": lambda preds: preds.mean(), "two": lambda preds: preds.sum()})
+    metrics.reset(torch.device("cpu"))
+    losses, exchanged = Average(), []
+    for value, weight in ((1.0, 2), (4.0, 1)):
+        metrics.update(torch.tensor([value, value]), None, weight)
+        losses.update(torch.tensor(10 * value), weight)
+
+    def total(sums: torch.Tensor) -> torch.Tensor:
+        exchanged.append(sums.tolist())
+        return 2 * sums  # another process has the same
+
+    assert metrics.compute(total, losses) == {"one": 2.0, "two": 4.0, "loss": 20.0}
+    assert exchanged == [[[6.0, 3.0], [12.0, 3.0], [60.0, 3.0]]]
+
+
+def test_nothing_is_exchanged_without_a_function_or_a_loss() -> None:
+    metrics = Metrics(None)
+    metrics.reset(torch.device("cpu"))
+    assert metrics.compute(lambda sums: pytest.fail("there is nothing to exchange")) == {}
+
+
+def test_values_of_several_types_are_added_up_without_a_loss_of_digits() -> None:
+    average, large = Average(), 2**24 + 1
+    for value in (torch.tensor(large), torch.tensor(0.5), torch.tensor(0.25, dtype=torch.float64)):
+        average.update(value, 1)
+    assert average.sums().tolist() == [large + 0.75, 3.0]

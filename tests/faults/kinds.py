@@ -38,7 +38,8 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import ConcatDataset
 
 from hookline import EvalLoop, Hook, Optim, Runner
-from hookline.data.loader import Order, ResumableLoader, mix
+from hookline.common.rng import mix
+from hookline.data.loader import Order, ResumableLoader
 from hookline.engine import steps
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import predict

@@ -84,10 +84,10 @@ class _Survey:
         for values, kinds in plain.batches(value):
             if int in kinds:
                 self.has_large_int |= not plain.ints_fit(values)
-            if any(issubclass(kind, torch.Tensor) for kind in kinds):
-                for each in values:
-                    if isinstance(each, torch.Tensor):
-                        self._note_tensor(each)
+            tensors = {kind for kind in kinds if issubclass(kind, torch.Tensor)}
+            for each in values if tensors else ():
+                if type(each) in tensors:
+                    self._note_tensor(each)
 
     def _note_tensor(self, value: torch.Tensor) -> None:
         self.has_no_data |= value.is_meta

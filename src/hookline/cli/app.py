@@ -15,6 +15,7 @@ from hookline.cli import (
     init,
     inspect,
     plan,
+    profile,
     replay,
     report,
     run_as,
@@ -22,6 +23,7 @@ from hookline.cli import (
     sweep,
     test,
     train,
+    verify,
     watch,
 )
 from hookline.cli.common import show, suggest_override
@@ -71,8 +73,10 @@ for command in (
     test,
     replay,
     batch,
+    verify,
     sweep,
     plan,
+    profile,
     hooks,
     inspect,
     export,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookline.common import launched
+from hookline.common.collector import paused
 from hookline.common.escape import escaped, escaped_lines
 from hookline.errors import HooklineError, nearest
 
@@ -86,7 +87,8 @@ def resume_hint(checkpoint: str) -> str:
 
 def load_config(words: list[str] | None) -> LoadedConfig:
     """Load the config from the words of a command: first a file, or else the bundled config, then overrides."""
-    from hookline.config import load
+    with paused():
+        from hookline.config import load
 
     loaded = load(*split_words(words))
     for notice in () if launched.is_launched() else loaded.notices:  # the launcher has shown them

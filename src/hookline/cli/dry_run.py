@@ -37,7 +37,7 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
     from hookline.config import build_runner
 
     with tempfile.TemporaryDirectory(prefix="hookline-dry-run-") as folder:
-        loaded = _saving_into(loaded, folder)
+        loaded = saving_into(loaded, folder)
         first = build_runner(loaded, allow=allow, work_dir=folder, resume=False, keep=None, quiet=True)
         first._host.shorten(BATCHES)
         first.on("after_train")(lambda runner: runner.request_save())
@@ -73,7 +73,7 @@ def warnings_shown(runner: Runner) -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def _saving_into(loaded: LoadedConfig, folder: str) -> LoadedConfig:
+def saving_into(loaded: LoadedConfig, folder: str) -> LoadedConfig:
     """Return the config with the `out_dir` of every hook inside the folder, so that no files are left behind."""
     data = copy.deepcopy(loaded.data)
     defaults, customs = data.get("default_hooks"), data.get("custom_hooks")  # not validated yet

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.collector import paused
 from hookline.common.import_rules import import_rules
 from hookline.config.factory import Maker
 from hookline.config.names import Resolver
@@ -27,9 +29,12 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: 
     Runner that replace parameters of the config: `resume`, `load_from`, `work_dir`, `quiet`.
     """
     resolver = Resolver(loaded.file, allow, loaded.modules)
-    check(loaded, resolver)
+    with paused():  # both import, the user's modules and torch, which an invalid config need not wait for
+        check(loaded, resolver)
 
-    from hookline.config.assembly import Assembly  # imports torch, which an invalid config need not wait for
+        from hookline.config.assembly import Assembly
+
+        import_module("hookline.runner.host")  # the engine
 
     maker = Maker(loaded, resolver)
     rules = partial(import_rules, resolver.modules.judge)

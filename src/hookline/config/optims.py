@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from hookline.common.collector import paused
 from hookline.common.patterns import matching, no_match
 from hookline.common.torch_private import fused_devices
 from hookline.config.signature import filled_parameter, signature_of
@@ -91,7 +92,8 @@ class OptimBuilder:
         elif fused is not None:
             options["fused"] = fused
         groups = self.build_groups(keys, section.get("param_groups") or [], parameters)
-        optimizer = self.maker.call(place, factory, **dict.fromkeys(filled, groups), **options)
+        with paused():  # torch imports its compiler with the first optimizer
+            optimizer = self.maker.call(place, factory, **dict.fromkeys(filled, groups), **options)
         if not isinstance(optimizer, Optimizer):
             raise self.maker.refusal(
                 place, f"expected a torch optimizer, but this creates a {type(optimizer).__name__}"

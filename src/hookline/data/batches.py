@@ -112,6 +112,9 @@ class Batches:
             )
             #: The order of this pass, which knows the sizes of batches.
             self._order = None if resumable is None else resumable.order.in_use or resumable.order
+            self._shared = dataloader if isinstance(dataloader, SharedList) else order_of(dataloader)
+            #: The number of samples that every batch but the last has; None if the loader does not know that.
+            self.full_size = full_size(dataloader)
             forks.own(self)
             if waiting is not None:
                 waiting.seconds += time.perf_counter() - began
@@ -133,11 +136,6 @@ class Batches:
     def reads_ahead(self) -> bool:
         """Return whether a batch is read before the batch before it is used."""
         return self._length is None and self._ahead
-
-    @property
-    def full_size(self) -> int | None:
-        """Return the number of samples that every batch but the last has; None if the loader does not know that."""
-        return full_size(self._loader)
 
     @property
     def stored(self) -> Iterable[Any] | None:
@@ -163,10 +161,9 @@ class Batches:
 
     def is_padding(self, number: int) -> bool:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""
-        shared = self._loader if isinstance(self._loader, SharedList) else order_of(self._loader)
-        if shared is not None:
-            return shared.is_repeated(number)
-        return self._order is not None and self._order.samples(number) == 0
+        if self._shared is not None:
+            return self._shared.is_repeated(number)
+        return self._order is not None and self._order.pad and self._order.samples(number) == 0
 
     def disown(self) -> None:
         """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-import random
-import sys
 from collections.abc import Callable, Iterator, Sequence, Sized
-from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset
 
 from hookline.common.checks import Guarded, check_int
 from hookline.common.numbers import count
+from hookline.common.rng import mix
+from hookline.data.samples import Key, Seeded
 from hookline.data.workers import WorkerStart
-from hookline.errors import ConfigError, DataError, blame
+from hookline.errors import ConfigError
 
 #: The number of batches whose sizes are kept. Workers read fewer ahead.
 KEPT = 10_000
-#: The key of a sample: seed, epoch, index.
-Key = tuple[int, int, int]
 
 
 class ResumableLoader(Guarded):
@@ -323,50 +320,6 @@ class Order:
         return samples == 0 or (self.drop_last and samples < self.batch_size * self.processes)
 
 
-class Seeded(Dataset[Any]):
-    """A dataset that reads batches by keys (seed, epoch, index) and draws random numbers that depend on them alone.
-
-    It also collates the batches, because a collate function may draw random numbers, too. A dataset or collate function
-    that never draws any can save the time for seeding with an attribute `draws_random_numbers = False`.
-    """
-
-    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any] | None) -> None:
-        self.dataset = dataset
-        self.collate = default_collate if collate is None else collate
-        plain = self.collate is default_collate or not getattr(self.collate, "draws_random_numbers", True)
-        quiet = type(dataset) is TensorDataset and plain
-        self.draws = not quiet and getattr(dataset, "draws_random_numbers", True)
-
-    def __getitems__(self, keys: list[Key]) -> Any:
-        if not self.draws:
-            return self.collate([self._item(key) for key in keys])
-        # Restore the states afterwards: without workers, these are the generators that training uses.
-        state = torch.default_generator.get_state(), random.getstate(), _numpy_state()
-        try:
-            samples = [self._seeded_item(key) for key in keys]
-            _seed(mix(*keys[0], 1))
-            return self.collate(samples)
-        finally:
-            torch.default_generator.set_state(state[0])
-            random.setstate(state[1])
-            if state[2] is not None:
-                sys.modules["numpy"].random.set_state(state[2])
-
-    def _seeded_item(self, key: Key) -> Any:
-        _seed(mix(*key))
-        return self._item(key)
-
-    def _item(self, key: Key) -> Any:
-        _, epoch, index = key
-        try:
-            return self.dataset[index]
-        except Exception as error:
-            worker = get_worker_info()
-            where = "the training process" if worker is None else f"worker {worker.id}"
-            blame(error, f"reading sample {index} of epoch {epoch} in {where}", exit_code=DataError.exit_code)
-            raise
-
-
 def _check_dataset(dataset: Any) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise ConfigError(
@@ -377,23 +330,3 @@ def _check_dataset(dataset: Any) -> None:
 
 def _return_unchanged(batch: Any) -> Any:
     return batch
-
-
-def _seed(seed: int) -> None:
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)
-
-
-def _numpy_state() -> Any:
-    return sys.modules["numpy"].random.get_state(legacy=False) if "numpy" in sys.modules else None
-
-
-def mix(*parts: int) -> int:
-    """Return a 63-bit seed from several numbers.
-
-    It is the same on every machine, and similar numbers lead to unrelated seeds.
-    """
-    text = ",".join(str(part) for part in parts).encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1

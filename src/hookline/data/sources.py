@@ -17,8 +17,9 @@ from typing import Any, cast
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from hookline.common import rng
+from hookline.common.rng import mix
 from hookline.common.torch_private import LOADER_IS_FIXED
-from hookline.data.loader import ResumableLoader, mix
+from hookline.data.loader import ResumableLoader
 from hookline.data.sharing import order_of, share_by_position, shares_itself
 
 log = logging.getLogger("hookline")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
-from hookline.engine.metrics import Average, mean_of
+from hookline.engine.metrics import Average
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 from hookline.plan.scopes import NOTHING
@@ -263,30 +263,52 @@ def evaluate_one(
     evaluation: Evaluation, model: nn.Module, stage: Literal["val", "test"], loop: EvalLoop
 ) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
-    host, compute, average = evaluation.host, evaluation.compute, Average()
-    plan, strategy, current = host.plan, host.strategy, evaluation.current
+    compute, plan, strategy, current = (
+        evaluation.compute,
+        evaluation.host.plan,
+        evaluation.host.strategy,
+        evaluation.current,
+    )
     evaluation.leave_if_signaled()
     loop.metrics.reset(compute.device)
     batches = Batches(loop.dataloader, loop.limit_batches, seed=evaluation.seed, may_be_empty=not strategy.acts_alone)
+    losses, weigh = None if loop.loss is None else Average(), loop.weigher if loop.needs_weights else None
+    around, before, after = f"around_{stage}_iter", f"before_{stage}_iter", f"after_{stage}_iter"
     for batch_idx, (given, _) in enumerate(batches):
         current.batch = batch = given if compute.on_cpu else to_device(given, compute.device)
-        with plan.around(f"{stage}_iter", batch_idx, batch):
-            (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)
-            batch = current.batch
+        with plan.around(f"{stage}_iter", batch_idx, batch) if getattr(plan, around) else NOTHING:
+            if call := getattr(plan, before):
+                call(batch_idx, batch)
+                batch = current.batch  # a hook may have replaced it
             try:
-                with plan.around("forward", batch), compute.autocast():
-                    loss = as_outputs(loop.loss(model, batch))["loss"] if loop.loss is not None else None
-                    outputs = loss if loop.only_loss else loop.step(model, batch)
-                weight = loop.weigher(batches, batch_idx, batch, outputs) if loop.needs_weights else 1.0
-                if loss is not None:
-                    average.update(loss, weight)
+                loss, outputs = forward(evaluation, loop, model, batch)
+                weight = 1.0 if weigh is None else weigh(batches, batch_idx, batch, outputs)
+                if losses is not None:
+                    losses.update(loss, weight)
                 if not loop.only_loss:
                     loop.metrics.update(outputs, batch, weight)
             except Exception as error:
                 blame_step(error, plan.host, f"the step of {stage}, batch {batch_idx}")
                 raise
-            (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
+            if call := getattr(plan, after):
+                call(batch_idx, batch, outputs)
         evaluation.leave_if_signaled()
     evaluation.leave_with_others()
-    found = {} if loop.loss is None else {"loss": mean_of(strategy.reduce_sum(average.sums()))}
-    return loop.metrics.compute(strategy.reduce_sum) | found
+    return loop.metrics.compute(strategy.reduce_sum, losses)
+
+
+def forward(evaluation: Evaluation, loop: EvalLoop, model: nn.Module, batch: Any) -> tuple[Tensor | None, Any]:
+    """Return the loss of a batch, if the loop has one, and what its metrics take."""
+    plan, compute = evaluation.host.plan, evaluation.compute
+    if plan.around_forward or compute.precision != "fp32":
+        with plan.around("forward", batch), compute.autocast():
+            return outputs_of(loop, model, batch)
+    return outputs_of(loop, model, batch)
+
+
+def outputs_of(loop: EvalLoop, model: nn.Module, batch: Any) -> tuple[Tensor | None, Any]:
+    """Call the functions of the user for a batch."""
+    if loop.loss is None:
+        return None, loop.step(model, batch)
+    loss = as_outputs(loop.loss(model, batch))["loss"]
+    return loss, loss if loop.only_loss else loop.step(model, batch)

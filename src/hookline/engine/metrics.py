@@ -54,8 +54,10 @@ class Average:
         """Add the mean of one batch. A batch of weight 0 is left out: its mean may be NaN."""
         if not weight:
             return
-        tensor = torch.as_tensor(value).detach()
-        self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
+        if value.__class__ is not Tensor or value.ndim or value.requires_grad:
+            tensor = torch.as_tensor(value).detach()
+            value = tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(())
+        self._values.append(value)
         self._weights.append(weight)
         if len(self._values) == KEPT:
             self._add_up()
@@ -66,7 +68,9 @@ class Average:
         return self._sums
 
     def _add_up(self) -> None:
-        values = torch.stack([value.cpu().double() for value in self._values]) if self._values else torch.zeros(0)
+        kinds = {(value.dtype, value.device) for value in self._values}
+        alike = self._values if len(kinds) == 1 else [value.cpu().double() for value in self._values]
+        values = torch.stack(alike).cpu().double() if alike else torch.zeros(0)  # one copy from the device
         weights = torch.tensor(self._weights, dtype=torch.float64)
         self._sums = self._sums + torch.stack([(values * weights).sum(), weights.sum()])
         self._values, self._weights = [], []
@@ -163,49 +167,63 @@ class Metrics:
                     raise _no_mean(name, value) from error
 
     def _average(self, name: str) -> Average:
-        return self._averages.setdefault(name, Average())
+        if name not in self._averages:  # creating an average costs more than adding to it
+            self._averages[name] = Average()
+        return self._averages[name]
 
-    def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
-        """Return all results by name. A metric with several results names them itself.
+    def compute(
+        self, total: Callable[[Tensor], Tensor] = lambda value: value, losses: Average | None = None
+    ) -> dict[str, Any]:
+        """Return all results by name, and the mean of the losses. A metric with several results names them itself.
 
-        `total` sums a tensor over all processes, for functions. A torchmetrics object does this itself.
+        `total` sums a tensor over all processes, for functions and losses. A torchmetrics object does this itself.
         """
+        means = self._means(total, losses)
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
-            results |= self._results(name, metric, total)
-        return results
+            results |= self._results(name, metric, means)
+        return results if losses is None else results | {"loss": means[None]}
 
     def try_compute(self) -> tuple[dict[str, Any], dict[str, Exception]]:
         """Return the results of this process alone after one batch, and the errors of metrics that have none yet.
 
         Such a metric may need more than one batch. A result that is no number is refused all the same.
         """
+        means = self._means(lambda value: value, None)
         results: dict[str, Any] = {}
         failed: dict[str, Exception] = {}
         for name, metric in self._metrics.items():
             try:
-                results |= self._results(name, metric, lambda value: value)
+                results |= self._results(name, metric, means)
             except ConfigError:
                 raise
             except Exception as error:
                 failed[name] = error
         return results, failed
 
-    def _results(self, name: str, metric: Any, total: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    def _results(self, name: str, metric: Any, means: Mapping[str | None, float]) -> dict[str, Any]:
         """Return the results of one metric by name."""
-        value = metric.compute() if hasattr(metric, "compute") else self._mean(name, total)
+        value = metric.compute() if hasattr(metric, "compute") else means[name]
         if isinstance(value, Mapping) and value:
             found = {f"{name}/{key}" if name else key: inner for key, inner in value.items()}
         else:
             found = {name or type(metric).__name__: value}
         return {label: as_result(label, result, self._reported) for label, result in found.items()}
 
-    def _mean(self, name: str, total: Callable[[Tensor], Tensor]) -> float:
+    def _means(self, total: Callable[[Tensor], Tensor], losses: Average | None) -> dict[str | None, float]:
+        """Return the means of the functions by name, and of the losses as None, after one exchange for all of them."""
+        sums: dict[str | None, Tensor] = {
+            name: self._sums(name) for name, metric in self._metrics.items() if not hasattr(metric, "compute")
+        }
+        if losses is not None:
+            sums[None] = losses.sums()
+        return dict(zip(sums, map(mean_of, total(torch.stack(list(sums.values())))), strict=True)) if sums else {}
+
+    def _sums(self, name: str) -> Tensor:
         try:
-            sums = self._average(name).sums()
+            return self._average(name).sums()
         except RuntimeError as error:  # a tensor on the device meta, for example
             raise ConfigError(f"the metric '{escaped(name)}' has no mean over the batches: {error}") from error
-        return mean_of(total(sums))
 
 
 def as_result(name: str, value: Any, reported: set[str]) -> Any:
@@ -333,10 +351,10 @@ def _describe_outputs(outputs: Any) -> str:
 
 
 def _call(take: Callable[..., Any], outputs: Any) -> Any:
-    if isinstance(outputs, Mapping):
-        return take(**outputs)
     if isinstance(outputs, (tuple, list)):
         return take(*outputs)
+    if isinstance(outputs, Mapping):
+        return take(**outputs)
     return take(outputs)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from hookline.checkpoint.shards import has_shards
 from hookline.common import rng
 from hookline.common.checks import is_finite
-from hookline.data.loader import mix
+from hookline.common.rng import mix
 from hookline.errors import blame
 from hookline.plan.entry import is_custom
 from hookline.state import hook_states

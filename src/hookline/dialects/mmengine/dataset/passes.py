@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hookline.common import rng
-from hookline.data.loader import mix
+from hookline.common.rng import mix
 from hookline.dialects.mmengine.dataset.sampler import _SeededSampler
 
 #: Objects that move on with every number that is taken from them.

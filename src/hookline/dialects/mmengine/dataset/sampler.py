@@ -9,7 +9,7 @@ from itertools import islice
 import torch
 from torch.utils.data import Sampler
 
-from hookline.data.loader import mix
+from hookline.common.rng import mix
 from hookline.dialects.mmengine.dist import broadcast_object_list, get_dist_info
 
 __all__ = ["DefaultSampler", "InfiniteSampler"]

@@ -10,7 +10,7 @@ from hookline.dialects.mmengine.dist import all_gather_object
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
-from hookline.engine.metrics import Metrics, as_number, has_memory, plain
+from hookline.engine.metrics import Average, Metrics, as_number, has_memory, plain
 from hookline.errors import blame
 
 if TYPE_CHECKING:
@@ -120,8 +120,10 @@ class EvaluatorMetrics(Metrics):
         """Process the predictions for a batch. There are no functions to check."""
         self._evaluator.process(data_samples=outputs, data_batch=batch)
 
-    def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
-        """Return the results of all metrics. They collect the results of all processes by themselves."""
+    def compute(
+        self, total: Callable[[Tensor], Tensor] = lambda value: value, losses: Average | None = None
+    ) -> dict[str, Any]:
+        """Return the results of all metrics, which collect the results of all processes. These loops have no losses."""
         try:
             size = len(self._dataset)
         except TypeError:  # a stream or a list of batches: use all stored results

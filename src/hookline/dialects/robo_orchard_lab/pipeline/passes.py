@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
+from hookline.common.rng import mix
 from hookline.data.batches import length_of
-from hookline.data.loader import ResumableLoader, mix
+from hookline.data.loader import ResumableLoader
 from hookline.data.sources import as_resumable, iterator, seeded
 from hookline.data.transfer import to_device
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
