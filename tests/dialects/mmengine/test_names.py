@@ -56,8 +56,8 @@ def imported_under_the_original_names() -> None:
         "from mmengine.evaluator.metric import METRICS",
         "from mmengine.runner.checkpoint import apply_to",
     ):  # as in the original, these modules have the names that they import themselves
-        exec(line, names := {})
-        assert None not in names.values()
+        exec(line, imported := dict[str, Any]())
+        assert None not in imported.values()
     for name in ("Nope", "_find", "__wrapped__"):
         assert not hasattr(sys.modules["mmengine.runner.runner"], name)
     assert sys.modules["mmengine._strategy.fsdp"].__name__ == "hookline.dialects.mmengine._strategy"
