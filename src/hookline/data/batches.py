@@ -112,7 +112,10 @@ class Batches:
             )
             #: The order of this pass, which knows the sizes of batches.
             self._order = None if resumable is None else resumable.order.in_use or resumable.order
-            self._shared = dataloader if isinstance(dataloader, SharedList) else order_of(dataloader)
+            has_order = hasattr(dataloader, "batch_sampler")
+            self._shared = (
+                dataloader if isinstance(dataloader, SharedList) else order_of(dataloader) if has_order else None
+            )
             #: The number of samples that every batch but the last has; None if the loader does not know that.
             self.full_size = full_size(dataloader)
             forks.own(self)
