@@ -12,9 +12,11 @@ import pytest
 from tests.dialects.originals import __main__ as command
 from tests.dialects.originals.missing import LacksNameError, importing, placeholder
 from tests.dialects.originals.reasons import LISTED, PRIVATE, reason_of
+from tests.dialects.originals.scope import is_about_behavior
 
 SUITE = """
 import unittest
+from types import SimpleNamespace
 
 import pytest
 from mmengine.hooks import Hook, NoSuchHook
@@ -34,6 +36,16 @@ class TestHooks(unittest.TestCase):
 
     def test_after_val_epoch(self):
         assert False, "a reason is listed for it"
+
+
+class TestProcesses(unittest.TestCase):
+    def test_ended(self):
+        self.processes = [SimpleNamespace(exitcode=0)] * 2
+        self.skipTest("the suite says so")
+
+    def test_killed(self):
+        self.processes = [SimpleNamespace(exitcode=0), SimpleNamespace(exitcode=-9)]
+        self.skipTest("the suite says so")
 
 
 def test_missing():
@@ -71,9 +83,10 @@ def test_a_suite_runs_through_its_dialect(checkout: Path, tmp_path: Path, capsys
     assert shown.out.splitlines()[:4] == [
         "| suite | tests | passed | listed | skipped | failed |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
-        "| test_hooks/test_early_stopping_hook.py | 6 | 3 | 1 | 1 | 1 |",
-        "| **all** | 6 | 3 | 1 | 1 | 1 |",
+        "| test_hooks/test_early_stopping_hook.py | 8 | 4 | 1 | 2 | 1 |",
+        "| **all** | 8 | 4 | 1 | 2 | 1 |",
     ]
+    assert shown.out.splitlines()[5].startswith("3 of the 5 tests that neither look into private parts")
     assert shown.out.splitlines()[-1].endswith(": in a run, hookline's loop does this part | 1 |")
     (failed,) = [line for line in shown.err.splitlines() if line.startswith("tests/test_hooks")]
     assert failed.endswith("LacksNameError: the dialect has no mmengine.hooks.NoSuchHook")
@@ -84,16 +97,36 @@ def test_a_folder_without_a_suite_is_refused(tmp_path: Path) -> None:
         command.main([str(tmp_path)])
 
 
-def test_a_test_that_fails_in_its_body_and_after_it_counts_once() -> None:
+def test_a_test_that_fails_in_its_body_and_after_it_counts_once(tmp_path: Path) -> None:
     test = "tests/test_hooks/test_hook.py::test_it"
     records = [{"test": test, "outcome": outcome, "why": why} for outcome, why in (("passed", ""), ("failed", "x"))]
-    (result,) = command.merge("mmengine", [*records, {**records[1], "why": "y"}])
+    (result,) = command.merge("mmengine", tmp_path, [*records, {**records[1], "why": "y"}])
     assert (result.outcome, result.why, result.kind, result.file) == (
         "failed",
         "x",
         "failed",
         "test_hooks/test_hook.py",
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "about_behavior"),
+    [
+        ("assert hook._left == 1", False),
+        ("self._check(hook)", True),
+        ("patch('mmengine.runner.checkpoint._load')", False),
+        ("_load(1)", False),
+        ("with pytest.raises(ValueError, match='x'): pass", False),
+        ("with pytest.raises(ValueError): pass", True),
+        ("self.assertWarnsRegex(UserWarning, 'x')", False),
+        ("hook.__dict__", True),
+    ],
+)
+def test_a_test_is_about_behavior_if_it_uses_public_names_only(tmp_path: Path, line: str, about_behavior: bool) -> None:
+    text = f"from mmengine.runner.checkpoint import _load\n\nclass TestIt:\n    def test_it(self):\n        {line}\n"
+    (tmp_path / "test_it.py").write_text(text)
+    for test in ("test_it.py::TestIt::test_it", "test_it.py::TestIt::test_it_0_case", "test_it.py::test_it[1-2]"):
+        assert is_about_behavior(tmp_path, test) is about_behavior
 
 
 def test_every_reason_is_given_once_and_the_first_pattern_decides() -> None:

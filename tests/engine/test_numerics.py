@@ -56,7 +56,8 @@ def test_one_infinite_loss_ends_the_run_wherever_it_is_seen_first(hooks: dict[st
         "learning rate, the data and the precision, or skip such batches: CheckInvalidLossHook with policy: skip and "
         "interval: 1"
     )
-    assert not hasattr(failed.value, "__notes__")  # whoever noticed it is of no interest
+    hint = f"to find the step, the module and the samples: hookline replay {runner.work_dir} --triage"
+    assert failed.value.__notes__ == [hint]  # whoever noticed it is of no interest
     assert checkpoints(runner.work_dir) == ([] if "checkpoint" in hooks else ["epoch_1.pth"])
 
 

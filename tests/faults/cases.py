@@ -67,8 +67,12 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """Return the error message: everything from the line that begins with `hookline: `."""
+        """Return the error message: everything from the line that begins with `hookline: `.
+
+        The search for a NaN that follows it repeats the run, and has tests of its own.
+        """
         before, found, after = self.output.partition("hookline: ")
+        after = after.partition("finding out where this began")[0]
         text = after.rstrip("\n") if found and (not before or before.endswith("\n")) else ""
         return re.sub(r"\((hookline/[a-z_/]+\.py):[0-9]+\)", r"(\1)", text)  # without line numbers, which change
 

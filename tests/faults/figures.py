@@ -8,6 +8,9 @@
     NAMED   the seconds until a rank that was killed, was stopped or hangs is named
     AGREE   the cost per step of the agreement between ranks
     REPLAY  the injected failures that were repeated elsewhere with the same error, step and loss bits: all
+    TRIAGE  the planted causes of NaN or Inf that were found: the step, the pass, the module and the samples: all
+    MEDDLER the observers that change a training and were named, with the point, the step and the change: all; and the
+            built-in hooks that were blamed: none
     RAW     the inputs of any kind that hang, take much memory, end with a traceback of ours, or print control
             characters: none
 
@@ -25,7 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.distributed import figures as ranks
-from tests.faults import hostile, raw_inputs, replays, silent
+from tests.faults import hostile, raw_inputs, replays, silent, triages
 from tests.faults.cases import Case, Outcome, run
 from tests.faults.kills import KINDS, OWN_LOOPS, Kills, kill_and_resume
 from tests.faults.project import trained_run
@@ -138,6 +141,21 @@ def print_replays() -> bool:
     return not wrong
 
 
+def print_triages() -> bool:
+    """Measure and print the figures about causes of NaN and about observers. Return whether all were found."""
+    total, missed = triages.measure(triages.CAUSES, triages.fail_and_find)
+    print(f"TRIAGE  {total - len(missed)} of {total} causes of NaN or Inf were found: step, pass, module and samples")
+    print("".join(f"          {each}\n" for each in missed), end="", flush=True)
+    total, unnamed = triages.measure(triages.MEDDLERS, triages.meddle_and_verify)
+    of_ours, blamed = triages.measure(triages.BUILT_IN, triages.verify_built_in)
+    print(
+        f"MEDDLER {total - len(unnamed)} of {total} observers that change a training were named, and {len(blamed)} of "
+        f"{of_ours} built-in hooks were blamed"
+    )
+    print("".join(f"          {each}\n" for each in (*unnamed, *blamed)), end="", flush=True)
+    return not (missed or unnamed or blamed)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and print the figures; return 1 if one is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.figures")
@@ -153,9 +171,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print("".join(f"          {failure}\n" for failure in killed.failures), end="", flush=True)
     lost = print_ranks(max(20, kills // 10)) if kills else False
     repeated = print_replays()
+    found = print_triages()
     figures = measure_inputs()
     print("\n".join(map(str, figures)))
-    wrong = killed.identical != killed.kills or killed.failures or lost or not repeated
+    wrong = killed.identical != killed.kills or killed.failures or lost or not (repeated and found)
     wrong = wrong or any(figure.culprits for figure in figures)
     return 1 if wrong else 0
 

@@ -124,6 +124,10 @@ def _data() -> list[Case]:
     ]
 
 
+#: The last line of an error about NaN or Inf.
+ORIGIN = "\n  to find the step, the module and the samples: hookline replay runs/run --triage"
+
+
 def _infinite(loss: str, iteration: int, by_epochs: bool = True) -> str:
     """Return the message of a run whose loss is NaN or Inf."""
     epoch = f" (epoch 1, batch {iteration} of 4)" if by_epochs else ""
@@ -147,16 +151,16 @@ def _losses() -> list[Case]:
 
     def infinite(name: str, label: str, says: str, hooks: str = "{}") -> Case:
         section = training(step=f'"bad:{name}"')
-        return bad(f"fault_21_{name}_{label}", 4, says, train=section, default_hooks=hooks)
+        return bad(f"fault_21_{name}_{label}", 4, says + ORIGIN, train=section, default_hooks=hooks)
 
     def by_iterations(name: str, says: str) -> Case:
         section = training(step=f'"bad:{name}"', max_epochs=None, max_iters="8")
-        return bad(f"fault_21_{name}_by_iterations", 4, says, train=section)
+        return bad(f"fault_21_{name}_by_iterations", 4, says + ORIGIN, train=section)
 
     def by_policy(name: str, policy: str, says: str = "", *mentions: str) -> Case:
         section, hook = training(step=f'"bad:{name}"'), f"[{{type: CheckInvalidLossHook, {policy}}}]"
         label = policy.partition(": ")[2].partition(",")[0]
-        case = bad(f"fault_21_{name}_{label}", 4, says, train=section, custom_hooks=hook)
+        case = bad(f"fault_21_{name}_{label}", 4, says and says + ORIGIN, train=section, custom_hooks=hook)
         return replace(case, mentions=mentions)
 
     checked = (

@@ -22,6 +22,7 @@ if sys.argv[1] == "hookline":
 
     alias("mmengine")
 
+import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.model import BaseModel
@@ -57,13 +58,13 @@ class Model(BaseModel):
 
 
 class Half(BaseMetric):
-    """Always the same number."""
+    """Always the same number, of NumPy."""
 
     def process(self, data_batch: Any, data_samples: Any) -> None:
         self.results.append(0.5)
 
     def compute_metrics(self, results: Any) -> dict[str, float]:
-        return {"accuracy": 0.5}
+        return {"accuracy": np.float64(0.5)}
 
 
 def make(folder: str, name: str, **more: Any) -> Runner:
@@ -101,6 +102,14 @@ def resumes(folder: str) -> str:
     runner = resume(folder, "resumes")
     runner.train()
     return f"continues to iteration {runner.iter}"
+
+
+def loads(folder: str) -> str:
+    """Load a checkpoint that has a metric as a number of NumPy in it."""
+    validating = {"train_cfg": {"by_epoch": False, "max_iters": ITERS, "val_interval": 6}}
+    hooks = {"checkpoint": {"type": "CheckpointHook", "by_epoch": False, "interval": 12, "save_best": "accuracy"}}
+    make(folder, "loads-first", default_hooks=hooks, **validating).train()
+    return f"returns {make(folder, 'loads-again', load_from=str(Path(folder, 'iter_12.pth'))).val()}"
 
 
 def reads_again(folder: str) -> str:
@@ -143,7 +152,7 @@ def pkg_resources(folder: str) -> str:
         sys.modules.update(known)
 
 
-CASES = (resumes, reads_again, val_with_save_best, amp_on_cpu, pkg_resources)
+CASES = (resumes, loads, reads_again, val_with_save_best, amp_on_cpu, pkg_resources)
 
 
 def main(out: Path) -> None:

@@ -3,6 +3,7 @@
 #: What comes out with the real mmengine 0.10.7, and with hookline.
 EXPECTED = {
     "resumes": ("UnpicklingError: Weights only load failed", "continues to iteration 12"),
+    "loads": ("UnpicklingError: Weights only load failed", "returns {'accuracy': 0.5}"),
     "reads_again": ("reads 24 samples", "reads 12 samples"),
     "val_with_save_best": (
         "AttributeError: 'CheckpointHook' object has no attribute 'file_backend'",

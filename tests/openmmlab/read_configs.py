@@ -2,11 +2,13 @@
 
     python read_configs.py mmengine|hookline PROJECT OUT
 
-Each line of OUT has the path of a config, whether it is in the newer style, and its content or the error.
+PROJECT is a package or a folder. Each line of OUT has the path of a config, whether it is in the newer style, and its
+content or the error.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import logging
@@ -20,16 +22,26 @@ from typing import Any
 SCRIPT = "override_category.py"
 
 
-def as_data(value: Any) -> Any:
+def as_data(value: Any, newer: bool = False) -> Any:
     if isinstance(value, dict):
-        return {str(name): as_data(each) for name, each in value.items()}
-    if isinstance(value, tuple):
-        return ["a tuple", *map(as_data, value)]
-    if isinstance(value, list):
-        return [as_data(each) for each in value]
+        return {str(name): as_data(each, newer) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [*(["a tuple"] if isinstance(value, tuple) else []), *(as_data(each, newer) for each in value)]
+    if newer and isinstance(value, str) and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+", value):
+        return where_defined(value)
     if value is None or isinstance(value, (str, int)):
         return value
     return repr(value) if isinstance(value, float) else re.sub("0x[0-9a-f]+", "", repr(value))
+
+
+def where_defined(path: str) -> str:
+    """Return where a class or function is defined, given a place from which it can be imported."""
+    home, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(home), name)
+        return f"{found.__module__.removeprefix('hookline.dialects.')}.{found.__qualname__}"
+    except (ImportError, AttributeError):
+        return path
 
 
 def main(package: str, project: str, out: Path) -> None:
@@ -42,17 +54,19 @@ def main(package: str, project: str, out: Path) -> None:
     Config.allow_python_config = True
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    spec = importlib.util.find_spec(project)
-    assert spec is not None and spec.origin is not None  # noqa: PT018
-    root = Path(spec.origin).parent
+    root = Path(project)
+    if not root.is_dir():
+        spec = importlib.util.find_spec(project)
+        assert spec is not None and spec.origin is not None  # noqa: PT018
+        root = Path(spec.origin).parent
     files = [file for file in root.rglob("*.py") if "configs" in file.relative_to(root).parts and file.name != SCRIPT]
     with out.open("w", encoding="utf-8") as lines:
         for file in sorted(files):
             text = file.read_text(encoding="utf-8")
-            newer = "read_base" in text
+            newer = "_base_ =" not in text and re.search(r"^(from|import) ", text, re.MULTILINE) is not None
             try:
                 read = Config.fromfile(str(file), import_custom_modules=False)
-                found = as_data(read.to_dict())
+                found = as_data(read.to_dict(), newer)
                 error = ""
             except Exception as problem:
                 found, error = None, f"{type(problem).__name__}: {problem}"

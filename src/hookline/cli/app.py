@@ -23,6 +23,7 @@ from hookline.cli import (
     sweep,
     test,
     train,
+    verify,
     watch,
 )
 from hookline.cli.common import show, suggest_override
@@ -72,6 +73,7 @@ for command in (
     test,
     replay,
     batch,
+    verify,
     sweep,
     plan,
     profile,

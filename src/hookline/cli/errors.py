@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,6 +13,8 @@ from hookline.common.tracebacks import format_error
 from hookline.errors import HooklineError
 
 _whole = False
+#: What a command does after its error was shown; None for nothing.
+_afterwards: Callable[[], None] | None = None
 
 
 def whole_tracebacks() -> bool:
@@ -28,8 +31,14 @@ def set_whole_tracebacks(wanted: bool) -> bool:
 
 def forget_options() -> None:
     """Start from the defaults, because a process may run several commands, as tests do."""
-    global _whole
-    _whole = False
+    global _whole, _afterwards
+    _whole, _afterwards = False, None
+
+
+def after_the_error(function: Callable[[], None]) -> None:
+    """Call a function after the error that ends the command was shown, unless a launcher shows it."""
+    global _afterwards
+    _afterwards = function
 
 
 Traceback = Annotated[
@@ -56,3 +65,5 @@ def show_error(error: Exception) -> None:
         relayed = False
     if not launched.record(text, relayed):
         show(shown, end="", error=True)
+        if _afterwards is not None:
+            _afterwards()

@@ -14,10 +14,11 @@ from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the anno
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hookline.replay.preparation import Task
-    from hookline.replay.rerun import Rerun
+    from hookline.runner.hook import Hook
+    from hookline.runner.runner import Runner
 
 EXAMPLES = """\b
 Examples:
@@ -25,10 +26,11 @@ Examples:
   hookline replay runs/digits --from-start     repeat it from the first step
   hookline replay runs/digits --pdb            open a debugger where it fails
   hookline replay runs/digits --steps 100..120 run these steps again, and compare the bits of their losses
+  hookline replay runs/digits --triage         find out where NaN or Inf began: step, module, samples
   hookline replay runs/digits --json           the result as data
 \b
 Exit codes: 0 if the error came again at the same step with the same losses, or if the steps ran with the same losses,
-1 if not, and others if the run cannot be replayed.
+1 if not, and others if the run cannot be replayed. With --triage: 0 if NaN or Inf was found, 1 if not.
 """
 
 
@@ -47,6 +49,10 @@ def run(
         bool, typer.Option("--from-start", help="Begin with the first step of the run, and not with a checkpoint.")
     ] = False,
     pdb: Annotated[bool, typer.Option("--pdb", help="Open a debugger where the run fails.")] = False,
+    triage: Annotated[
+        bool,
+        typer.Option("--triage", help="Find out where NaN or Inf began: the step, the pass, the module, the samples."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     allow: Allow = None,
     traceback: Traceback = False,
@@ -62,8 +68,13 @@ def run(
     task = prepare(folder, None if steps is None else parse_steps(steps), from_start)
     if pdb and task.processes > 1:
         raise ConfigError(f"--pdb works in one process, but this run has {task.processes}; leave it out")
+    if pdb and triage:
+        raise ConfigError("--pdb stops where the run failed, and --triage looks for an earlier place; leave out one")
     for warning in task.warnings:
         show(f"warning: {warning}", error=True)
+    if triage:
+        find_origin(task, allow or (), as_json)
+        return
     with tempfile.TemporaryDirectory(prefix="hookline-replay-") as scratch:
         repeat(task, Path(scratch), allow or (), debugs=pdb)
         outcome = compare(task, Path(scratch))
@@ -72,9 +83,29 @@ def run(
         raise typer.Exit(1)
 
 
-def repeat(task: Task, scratch: Path, allow: Sequence[str] = (), debugs: bool = False) -> None:
+def find_origin(task: Task, allow: Sequence[str], as_json: bool) -> None:
+    """Show where NaN or Inf began. What is known about a failure is also written into the folder of the run."""
+    from functools import partial
+
+    from hookline.replay import triage
+
+    verdict = triage.triage(task, partial(repeat, allow=tuple(allow)))
+    triage.write(verdict)
+    show(json.dumps(verdict.as_data(), indent=2) if as_json else "\n".join(verdict.lines()))
+    if verdict.finding is None:
+        raise typer.Exit(1)
+
+
+def repeat(
+    task: Task,
+    scratch: Path,
+    allow: Sequence[str] = (),
+    debugs: bool = False,
+    watchers: Sequence[Callable[[Runner], Hook]] = (),
+) -> None:
     """Repeat the steps, in as many processes as the run has had."""
     from hookline.common.files import real_path
+    from hookline.replay import running
     from hookline.replay.rerun import Rerun
 
     failure = task.capsule
@@ -87,16 +118,11 @@ def repeat(task: Task, scratch: Path, allow: Sequence[str] = (), debugs: bool = 
         observer="" if failure is None else failure.data["error"]["hook"],
         threads=task.threads,
         debugs=debugs,
+        watchers=list(watchers),
     )
     if task.processes > 1 and not task.origin["starts_itself"]:
         from hookline.launching.functions import launch
 
-        launch(_repeat_here, task, rerun, tuple(allow), nproc=task.processes)
+        launch(running.run, task, rerun, tuple(allow), nproc=task.processes)
     else:
-        _repeat_here(task, rerun, tuple(allow))
-
-
-def _repeat_here(task: Task, rerun: Rerun, allow: Sequence[str]) -> None:
-    from hookline.replay import running
-
-    running.run(task, rerun, allow)
+        running.run(task, rerun, allow)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from pathlib import Path  # typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookline.cli import launch
+from hookline.cli import launch, numerics
 from hookline.cli.common import CHECKPOINTS, Allow, Words, load_config, resume_hint, to_the_end
 from hookline.cli.continuing import continuing_command
-from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the annotations
+from hookline.cli.errors import Traceback, after_the_error
 from hookline.common import launched
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, NumericsError
 from hookline.launching.options import Options
 from hookline.plan.trace import FIRST_STEPS
 from hookline.run.keep import parse_keep, refuse_without_resume
@@ -128,7 +130,14 @@ def train(
     if trace is not None:
         runner.trace(trace, steps)
     announce(runner)
-    train_for_launcher(runner)
+    began, before = time.monotonic(), runner.iter
+    try:
+        train_for_launcher(runner)
+    except NumericsError:
+        if runner.world_size == 1 and not trial:
+            seconds = (time.monotonic() - began) / max(runner.iter - before, 1)
+            after_the_error(partial(numerics.find_origin, runner.work_dir, seconds, tuple(allow or ())))
+        raise
     finish(runner, trial, command)
 
 

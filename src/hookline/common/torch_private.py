@@ -91,6 +91,43 @@ def is_in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
+@contextmanager
+def operations_seen_by(see: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Iterator[None]:
+    """Let a function call every operation of torch inside, below autograd and autocast, and return its result."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no annotations here
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            return see(func, args, kwargs or {})
+
+    with Seeing():  # type: ignore[no-untyped-call]  # as above
+        yield
+
+
+def schema_of(operation: Any) -> Any:
+    """Return the schema of an operation; None if it has none."""
+    return getattr(operation, "_schema", None)
+
+
+def node_in_backward() -> int | None:
+    """Return the number of the node of the graph whose gradient is being computed; None outside a backward pass."""
+    import torch
+
+    node = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
+
+
+def newest_node() -> int:
+    """Return the number of the newest node of a graph in this thread."""
+    import torch
+
+    return int(torch._C._autograd._get_sequence_nr()) - 1
+
+
 # -- schedulers: SequentialLR, ChainedScheduler, and others that are built like these
 
 #: The attribute, and the entry of a saved state, with the schedulers inside a scheduler.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 import sys
 from collections.abc import Sequence
+from functools import cache, partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
 
 from hookline.errors import ConfigError, did_you_mean
 
@@ -122,3 +125,21 @@ class Finder(MetaPathFinder, Loader):
         """Restore the spec that the import replaced; the module itself has already run."""
         assert module.__spec__ is not None, "set by the import"
         module.__spec__ = module.__spec__.loader_state
+        if not hasattr(module, "__path__") and not hasattr(module, "__getattr__"):
+            vars(module)["__getattr__"] = partial(_exported_elsewhere, module.__name__)
+
+
+def _exported_elsewhere(module: str, name: str) -> Any:
+    """Return a public name of another module: a module of an original also has the names that it imports itself."""
+    if not name.startswith("_"):
+        for package in _packages(module.removeprefix(f"{HOME}.").partition(".")[0]):
+            if name in getattr(package, "__all__", ()):
+                return getattr(package, name)
+    raise AttributeError(f"module '{module}' has no attribute '{name}'")
+
+
+@cache
+def _packages(dialect: str) -> list[ModuleType]:
+    home = importlib.import_module(f"{HOME}.{dialect}")
+    found = pkgutil.walk_packages(home.__path__, f"{home.__name__}.")
+    return [home, *(importlib.import_module(info.name) for info in found if info.ispkg)]

@@ -11,8 +11,8 @@ from hookline.checkpoint import seal
 from hookline.common.files import real_path
 from hookline.engine.numerics import KEPT
 from hookline.engine.run import Run
-from hookline.errors import NumericsError, StorageError, described, exit_code_of
-from hookline.lifecycle import events, places
+from hookline.errors import NumericsError, StorageError, blame, described, exit_code_of
+from hookline.lifecycle import events, places, rerun
 from hookline.plan.callers import call_of_frame
 from hookline.rundir import capsule, code, journal
 
@@ -31,7 +31,10 @@ def leave(host: Host, error: Exception) -> None:
     if isinstance(error, StorageError) or not isinstance(host, Run) or host.loading.refused:
         return
     try:
-        capsule.write(host.work_dir, describe(host, error))
+        content = describe(host, error)
+        capsule.write(host.work_dir, content)
+        if isinstance(error, NumericsError) and content["origin"]["kind"] and rerun.active is None:
+            blame(error, f"to find the step, the module and the samples: hookline replay {host.work_dir} --triage")
     except Exception as another:
         host.terminal.note(f"the capsule of this failure could not be written: {described(another)}")
 

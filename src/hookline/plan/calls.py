@@ -57,6 +57,8 @@ class Call:
     #: True if the hook runs only in the main process, so that an exchange with the others would never end.
     alone: bool = False
     cost: Cost = field(default_factory=Cost)
+    #: The context in which `hookline verify` looks at the run, around the method and its other context.
+    probe: Callable[[Call], AbstractContextManager[None]] | None = None
 
     @property
     def is_frequent(self) -> bool:
@@ -93,6 +95,8 @@ class Call:
 
     def shield(self) -> AbstractContextManager[None]:
         """Return the context to call the method in."""
+        if self.probe is not None:
+            return self._probed(self.probe)
         if self.alone:
             return self._alone()
         if not self.isolated:
@@ -107,10 +111,15 @@ class Call:
         with host.strategy.alone(f"hook {self.who}"), replace(self, alone=False).shield():
             yield
 
+    @contextmanager
+    def _probed(self, probe: Callable[[Call], AbstractContextManager[None]]) -> Iterator[None]:
+        with probe(self), replace(self, probe=None).shield():
+            yield
+
     @property
     def is_shielded(self) -> bool:
         """Return whether the method is called in a context."""
-        return self.isolated or self.alone
+        return self.isolated or self.alone or self.probe is not None
 
     def survives(self, error: BaseException) -> bool:
         """Return whether the run continues although this method raised. If not, add a note to the error."""

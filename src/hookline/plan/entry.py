@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,12 @@ class Entry:
         yield from self.calls
         yield from self.undeclared_calls.values()
         yield from (watched.call for watched in self.watched)
+
+    def probe(self, probe: Callable[[Call], AbstractContextManager[None]]) -> None:
+        """Look at the run around every call of the hook. This must happen before the run begins."""
+        self.calls = [replace(call, probe=probe) for call in self.calls]
+        for watched in self.watched:
+            watched.call = replace(watched.call, probe=probe)
 
     def checkpoint_folder(self, host: Any) -> Path | None:
         """Return the folder that the hook saves checkpoints into; None if it saves none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pdb
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,8 @@ class ReplayOver(BaseException):  # nothing went wrong, and no code of the user 
 class Ending(Hook):
     """Ends a replay after its last step."""
 
+    priority = "HIGHEST"
+
     def __init__(self, last: int, before_validation: bool) -> None:
         self.last, self.before_validation = last, before_validation
 
@@ -62,7 +64,7 @@ class Rerun:
         observer: The observer that is kept, because the run failed in it.
         threads: The threads that torch computed with.
         debugs: Open a debugger where the run fails.
-        watchers: More hooks, which look at the steps.
+        watchers: Functions that return more hooks, which look at the steps.
     """
 
     folder: Path
@@ -73,7 +75,7 @@ class Rerun:
     observer: str = ""
     threads: int | None = None
     debugs: bool = False
-    watchers: list[Hook] = field(default_factory=list)
+    watchers: list[Callable[[Runner], Hook]] = field(default_factory=list)
 
     @contextmanager
     def around(self, host: RunnerHost, verb: Verb) -> Iterator[None]:
@@ -105,8 +107,9 @@ class Rerun:
                 host.plan.remove(entry.hook)
             elif getattr(entry.hook, "out_dir", None) is not None:
                 entry.hook.out_dir = str(self.scratch / "elsewhere")
-        for hook in [Ending(self.last, before_validation=not self.fails), *self.watchers]:
-            host.runner.register_hook(hook, priority="HIGHEST")
+        host.runner.register_hook(Ending(self.last, before_validation=not self.fails))
+        for make in self.watchers:
+            host.runner.register_hook(make(host.runner))
         outside = [str(folder) for folder in host.folders if not real_path(folder).is_relative_to(self.scratch)]
         if outside:
             raise HooklineError(f"a hook of this run saves to {outside[0]}, which a replay must not change")

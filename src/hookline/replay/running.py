@@ -6,23 +6,29 @@ working directory. So whoever replays the run of somebody else has to go to the 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import runpy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from hookline.common import launched
 from hookline.common.files import real_path
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, HooklineError
 from hookline.replay.rerun import REACHED, ReplayOver, Rerun, activated
 from hookline.rundir.names import CONFIG
 
 if TYPE_CHECKING:
     from hookline.replay.preparation import Task
+
+T = TypeVar("T")
 
 
 def run(task: Task, rerun: Rerun, allow: Sequence[str] = ()) -> None:
@@ -43,6 +49,21 @@ def run(task: Task, rerun: Rerun, allow: Sequence[str] = ()) -> None:
                 f"the code that started the run has ended without training in {task.folder}; check its arguments and "
                 "the working directory"
             )
+
+
+def in_a_process(function: Callable[[], T]) -> T:
+    """Call a function in a process of its own, so that no state of a module or of torch is left. Return its result."""
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            return pool.submit(_ending_with, os.getpid(), function).result()
+    except BrokenProcessPool as error:
+        raise HooklineError("a training was ended from the outside, or it has used too much memory") from error
+
+
+def _ending_with(parent: int, function: Callable[[], T]) -> T:
+    launched.end_with(parent)
+    return function()
 
 
 def build(folder: Path, origin: Mapping[str, Any], allow: Sequence[str] = ()) -> None:

@@ -135,6 +135,7 @@ def _gather(folder: Path, together: int, exact: int = 0) -> tuple[dict[str, Any]
         "environment": [[key, as_text(value)] for key, value in story.environment_of(events).items()],
         "warnings": [
             *story.warnings_of(events, log)[-max(WARNINGS // together, LEAST_TEXTS) :],
+            *story.triage_of(folder),
             *_as_warnings(problems, config_problem, images),
         ],
         "log": [as_text(line) for line in log[-max(LINES // together, LEAST_TEXTS) :]],

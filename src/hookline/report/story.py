@@ -5,6 +5,7 @@ Its journal (events.jsonl) tells it. A run without one has its checkpoints and i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.files import regular
-from hookline.rundir import states
+from hookline.rundir import capsule, states
 
 if TYPE_CHECKING:
     from hookline.report.records import Columns
@@ -126,6 +127,16 @@ def warnings_of(events: Sequence[Mapping[str, Any]], log: Sequence[str]) -> list
             elif text.startswith("ended: "):
                 found.append({"kind": "failure", "step": None, "text": text.removeprefix("ended: ")})
     return found
+
+
+def triage_of(folder: Path) -> list[dict[str, Any]]:
+    """Return where NaN or Inf began, if `hookline replay --triage` has found it."""
+    try:
+        with open(folder / capsule.TRIAGE, "rb", opener=regular) as file:
+            data = json.loads(file.read(capsule.MOST_BYTES))
+        return [{"kind": "warning", "step": int(data["step"]), "text": f"NaN or Inf: {str(data['sentence'])[:1000]}"}]
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return []
 
 
 def seconds_of(events: Sequence[Mapping[str, Any]], log: Sequence[str]) -> float | None:

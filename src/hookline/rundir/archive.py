@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OWN_FILES = (
     *("config.yaml", "last_checkpoint", "run.log", "plan.txt", "resume.json"),
     *("hooks.json", "profile.json", "report.html", journal.NAME, control.NAME),
-    *(loss_bits.NAME, capsule.NAME),
+    *(loss_bits.NAME, capsule.NAME, capsule.TRIAGE),
 )
 # All names that a run uses in its folder, now or later: its files, temporary files and the lock (which begin with a
 # dot), checkpoints, archives and traces. Some file systems ignore case.

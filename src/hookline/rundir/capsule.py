@@ -23,6 +23,8 @@ from hookline.errors import StorageError
 NAME = "capsule.json"
 #: The names of the capsules of all processes.
 NAMES = re.compile(r"capsule(-rank[1-9][0-9]{0,5})?\.json")
+#: What `hookline replay --triage` has found about the failure.
+TRIAGE = "triage.json"
 VERSION = 1
 MOST_BYTES = 100_000
 #: The entries that are left out of a capsule, one after the other, until it is small enough.
@@ -88,6 +90,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> Path:
             break
         data[name] = type(data[name])() if data[name] is not None else None
     path = folder / name_of(data["rank"])
+    (folder / TRIAGE).unlink(missing_ok=True)  # it was about an earlier failure
     write_text(path, json.dumps({**data, "sha256": _checksum(data)}, indent=1) + "\n")
     return path
 
@@ -151,6 +154,7 @@ def forget(folder: Path, passed: int | None = None) -> None:
         if passed is None or (step := _step_in(path)) is None or step <= passed:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+                (folder / TRIAGE).unlink(missing_ok=True)
 
 
 def _step_in(path: Path) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -247,8 +248,11 @@ def test_bases_can_be_imported(folder: Path) -> None:
         "lr": 0.1,
         "stages": [1, 2],
         "rate": 0.1,
-        "optimizer": {"type": torch.optim.SGD, "lr": 0.1},
+        "optimizer": {"type": "torch.optim.sgd.SGD", "lr": 0.1},
     }
+    assert config.optimizer.type is torch.optim.SGD
+    config.dump(folder / "dumped.json")
+    assert json.loads((folder / "dumped.json").read_text()) == config.to_dict()
     assert "mmengine" not in sys.modules
     assert "type='torch.optim.sgd.SGD'" in config.pretty_text
     with read_base():
@@ -273,6 +277,12 @@ def test_bases_can_be_imported(folder: Path) -> None:
             r"a.py:1: _base_ must be a path or a list of paths. It is read before the rest of the file, so it cannot "
             r"use its names: name 'find' is not defined$",
         ),
+        (
+            "a.py",
+            "x = 1\n_base_ = [1 / 0]\n",
+            r"a.py:2: _base_ must be a path or a list of paths, but computing it failed: ZeroDivisionError: division",
+        ),
+        ("a.py", "_base_ = ['b.py', 3]\n", r"a.py:1: _base_ must be a path or a list of paths, not \['b.py', 3\]$"),
         ("a.txt", "", r"a.txt: the name of a config must end with one of .py, .json, .yaml, .yml$"),
         ("a.yaml", "_base_: a.yaml\n", r"a.yaml is a base of itself: .*a.yaml -> .*a.yaml$"),
         ("a.yaml", "_base_: b.yaml\n", r"^the config .*b.yaml, a base of .*a.yaml cannot be read: No such file"),

@@ -50,6 +50,16 @@ def imported_under_the_original_names() -> None:
         if not borrowed(module):
             theirs = importlib.import_module(module)
             assert all(operator.attrgetter(name)(theirs) is not None for name in names if not borrowed(name)), module
+    for line in (
+        "from mmengine.runner.runner import FUNCTIONS, EpochBasedTrainLoop, TestLoop, ValLoop, Visualizer",
+        "from mmengine.hooks.logger_hook import HOOKS, print_log, scandir",
+        "from mmengine.evaluator.metric import METRICS",
+        "from mmengine.runner.checkpoint import apply_to",
+    ):  # as in the original, these modules have the names that they import themselves
+        exec(line, names := {})
+        assert None not in names.values()
+    for name in ("Nope", "_find", "__wrapped__"):
+        assert not hasattr(sys.modules["mmengine.runner.runner"], name)
     assert sys.modules["mmengine._strategy.fsdp"].__name__ == "hookline.dialects.mmengine._strategy"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
-from hookline.dialects.mmengine.hooks import Hook
+from hookline.dialects.mmengine.hooks import Hook, RuntimeInfoHook
 from tests.dialects.mmengine.parts import runner_of
 
 NESTED = ["before_run", "before_val", "before_val_epoch", "after_val_epoch", "after_val", "after_run"]
@@ -123,6 +123,23 @@ def test_nothing_of_the_users_is_called_before_the_original_would(tmp_path: Path
         train_cfg={"by_epoch": True, "max_epochs": 1},
     ).train()
     assert calls == ["before_train_iter"] * 4 + ["data", "data", "val_step", "compute_metrics"]
+
+
+def test_the_stage_that_an_evaluation_interrupts_is_known(tmp_path: Path) -> None:
+    class Looks(Hook):
+        seen: ClassVar[list[Any]] = []
+
+        def before_val(self, runner: Any) -> None:
+            (info,) = (hook for hook in runner.hooks if isinstance(hook, RuntimeInfoHook))
+            self.seen.append(info.last_loop_stage)
+
+        def after_train(self, runner: Any) -> None:
+            self.before_val(runner)
+
+    runner = runner_of(tmp_path, custom_hooks=[Looks()], train_cfg={"by_epoch": True, "max_epochs": 1})
+    runner.train()
+    runner.val()
+    assert Looks.seen == ["train", None, None]
 
 
 @pytest.mark.parametrize("option", ["save_optimizer", "save_param_scheduler"])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hookline.dialects.mmengine import registry
+from hookline.dialects.mmengine.optim.optimizer.builder import TORCH_OPTIMIZERS, TRANSFORMERS_OPTIMIZERS
 from hookline.dialects.mmengine.registry import (
     HOOKS,
     MODELS,
@@ -154,6 +155,8 @@ def test_optimizers_and_names_with_the_scope_of_the_package() -> None:
 def test_every_torch_optimizer_that_is_named_exists() -> None:
     for name in OPTIMIZERS:
         assert issubclass(OPTIMIZERS.get(name), torch.optim.Optimizer)
+    assert {*OPTIMIZERS.builtin} - {*TORCH_OPTIMIZERS} == {"TorchAdafactor"}
+    assert {*TRANSFORMERS_OPTIMIZERS} <= {*OPTIMIZERS.builtin}
 
 
 def test_the_registries_match_the_original() -> None:

@@ -145,7 +145,9 @@ def test_the_modes_of_a_norm_that_is_not_trained_match_mmengine(tmp_path: Path) 
 
 def test_a_name_that_cannot_be_imported_fails_where_it_is_used(tmp_path: Path) -> None:
     config = Config.fromfile(PROJECT / "configs" / "new.py", allow_python_config=True)
-    with pytest.raises(ConfigError, match=r"uses 'NotInstalled', which cannot be imported: No module named 'toyseg"):
+    name = "toyseg.nowhere.NotInstalled"
+    assert config.to_dict()["not_used"] == {"type": name}
+    with pytest.raises(ConfigError, match=rf"uses '{name}', which cannot be imported: No module named 'toyseg"):
         MODELS.build(config.not_used)
 
 

@@ -50,7 +50,6 @@ LISTED: Mapping[str, Mapping[str, Sequence[str]]] = {
                 "*test_optimizer_wrapper.py::TestOptimWrapper::test_init",
                 "*test_optimizer_wrapper.py::*test_update_params",
             ),
-            *("*test_optimizer.py::*test_torch_optimizers", "*test_optimizer.py::*test_transformers_optimizers"),
         ),
         BY_HAND: (
             *("*test_checkpoint_hook.py::*test_after_*", "*test_checkpoint_hook.py::*test_before_train"),

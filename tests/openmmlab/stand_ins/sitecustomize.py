@@ -1,8 +1,9 @@
-"""Gives Python and numpy names that they no longer have, and that mmrotate and mmagic use."""
+"""Gives Python and numpy names that they no longer have, and finds the packages of anything.py."""
 
 import collections
 import collections.abc
 
+import anything as anything
 import numpy
 
 collections.Sequence = collections.abc.Sequence

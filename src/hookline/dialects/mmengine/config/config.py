@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import difflib
+import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FunctionType
 from typing import Any, ClassVar, Self
 
 from hookline.common.forwarding import forwarded
+from hookline.dialects.mmengine.config import python_file
 from hookline.dialects.mmengine.config.config_dict import DELETE_KEY as DELETE_KEY
 from hookline.dialects.mmengine.config.config_dict import ConfigDict
 from hookline.dialects.mmengine.config.dict_action import DictAction
@@ -176,8 +179,9 @@ class Config(MutableMapping[str, Any]):
         vars(self).update(state)
 
     def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
-        """Return the settings as plain dicts."""
-        return self._cfg_dict.to_dict()
+        """Return the settings as plain data: a class or function that can be imported is named, as in a file."""
+        settings: dict[str, Any] = _named(self._cfg_dict)
+        return settings
 
     # -- changing and writing
 
@@ -211,6 +215,20 @@ class Config(MutableMapping[str, Any]):
         read = [each if isinstance(each, Config) else Config.fromfile(each) for each in (cfg1, cfg2)]
         texts = [each.pretty_text for each in read]
         return "\n".join(difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), lineterm=""))
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _named(inner) for name, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_named, value))
+    if isinstance(value, python_file.LazyObject):
+        return value.__name__
+    if isinstance(value, (type, FunctionType)) and value.__module__ != "builtins":
+        home, name = value.__module__, value.__qualname__
+        if getattr(sys.modules.get(home), name, None) is value:
+            return f"{home}.{name}"
+    return value
 
 
 def _refuse_reserved(names: Iterable[str]) -> None:

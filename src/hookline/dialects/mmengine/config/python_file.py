@@ -36,15 +36,20 @@ def find_bases(text: str, file: Path) -> list[str]:
     """Return the files that a Python config names as `_base_`: a path, a list of paths, or an expression for one."""
     for statement in _parse(text, file).body:
         if _names_bases(statement):
+            who = f"{file}:{statement.lineno}: _base_ must be a path or a list of paths"
             value = statement.value  # type: ignore[attr-defined]  # it is an assignment
             try:
-                given = eval(compile(ast.Expression(value), str(file), "eval"), {})
+                bases = eval(compile(ast.Expression(value), str(file), "eval"), {})
             except NameError as error:
                 raise ConfigError(
-                    f"{file}:{statement.lineno}: _base_ must be a path or a list of paths. It is read before the rest "
-                    f"of the file, so it cannot use its names: {error}"
+                    f"{who}. It is read before the rest of the file, so it cannot use its names: {error}"
                 ) from None
-            return [given] if isinstance(given, str) else list(given)
+            except Exception as error:
+                raise ConfigError(f"{who}, but computing it failed: {type(error).__name__}: {error}") from error
+            paths = [bases] if isinstance(bases, str) else bases
+            if not isinstance(paths, (list, tuple)) or not all(isinstance(path, str) for path in paths):
+                raise ConfigError(f"{who}, not {bases!r}")
+            return list(paths)
     return []
 
 
@@ -82,7 +87,7 @@ def run(
             except ImportError as error:
                 if not lazy or not names_here or "*" in names_here:
                     raise
-                names.update({name: LazyObject(name, error) for name in names_here})
+                names.update(_lazy_names(statement, error))
         imported = (imported | names_here) - _assigned_names(statement)
         if names.get("_base_", base) is not base:
             raise ConfigError(
@@ -138,6 +143,18 @@ def _imported_names(statement: ast.stmt) -> set[str]:
     if not isinstance(statement, (ast.Import, ast.ImportFrom)):
         return set()
     return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
+
+
+def _lazy_names(statement: ast.stmt, error: ImportError) -> dict[str, LazyObject]:
+    """Return what stands for the names of an import that has failed."""
+    assert isinstance(statement, (ast.Import, ast.ImportFrom)), "it has failed with an ImportError"
+    home = f"{statement.module or ''}." if isinstance(statement, ast.ImportFrom) else ""
+    whole = {alias.asname or alias.name: home + alias.name for alias in statement.names}
+    if not home:  # `import a.b` defines `a`
+        whole = {
+            name.partition(".")[0]: path if name != path else path.partition(".")[0] for name, path in whole.items()
+        }
+    return {name: LazyObject(path, error) for name, path in whole.items()}
 
 
 def _assigned_names(statement: ast.stmt) -> set[str]:

@@ -28,6 +28,11 @@ class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]
         super().__init__()
         self._outer: list[str | None] = []
 
+    @property
+    def last_loop_stage(self) -> str | None:
+        """Return the stage that the present evaluation has interrupted."""
+        return self._outer[-1] if self._outer else None
+
     def _rates_of(self, optim: Optim) -> list[tuple[str, dict[str, Any]]]:
         base = getattr(optim, "base_param_settings", None)
         return [("base_lr", base)] * (base is not None) + [("lr", optim.optimizer.param_groups[0])]

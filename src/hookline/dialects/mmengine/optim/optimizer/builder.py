@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.optim import Optimizer
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
@@ -55,12 +56,15 @@ def build_optim_wrapper(model: nn.Module, cfg: Any) -> Any:
     return constructor(model)
 
 
+#: The optimizers that a config can name without registering them.
+TORCH_OPTIMIZERS = [name for name, value in vars(torch.optim).items() if isinstance(value, type)]
+TRANSFORMERS_OPTIMIZERS = ["Adafactor"]  # torch has it, too
 stands_for(__name__, "optim.optimizer.apex_optimizer_wrapper", "optim.optimizer.zero_optimizer")
 not_included(
     globals(),
-    *("ApexOptimWrapper", "ZeroRedundancyOptimizer", "TORCH_OPTIMIZERS", "register_torch_optimizers"),
+    *("ApexOptimWrapper", "ZeroRedundancyOptimizer", "register_torch_optimizers"),
     *("BITSANDBYTES_OPTIMIZERS", "DADAPTATION_OPTIMIZERS", "LION_OPTIMIZERS", "NPU_OPTIMIZERS", "SOPHIA_OPTIMIZERS"),
-    *("TRANSFORMERS_OPTIMIZERS", "register_bitsandbytes_optimizers", "register_dadaptation_optimizers"),
+    *("register_bitsandbytes_optimizers", "register_dadaptation_optimizers"),
     *("register_lion_optimizers", "register_sophia_optimizers", "register_torch_npu_optimizers"),
     "register_transformers_optimizers",
 )

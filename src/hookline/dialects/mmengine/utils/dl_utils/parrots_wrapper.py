@@ -15,3 +15,9 @@ TORCH_VERSION, SyncBatchNorm_, PoolDataLoader = torch.__version__, SyncBatchNorm
 def is_rocm_pytorch() -> bool:
     """Return whether torch was built for AMD's GPUs."""
     return getattr(torch.version, "hip", None) is not None
+
+
+def _get_cuda_home() -> str | None:
+    from torch.utils.cpp_extension import CUDA_HOME  # slow to import
+
+    return CUDA_HOME
