@@ -33,8 +33,10 @@ work_dir: run
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run that failed because of a NaN."""
     folder = tmp_path_factory.mktemp("failed") / "run"
-    with pytest.raises(NumericsError) as caught:
-        nans.runner_of({"way": "log"}, folder).train()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["__main__"], "__file__", "train.py", raising=False)  # pytest's workers have no script
+        with pytest.raises(NumericsError) as caught:
+            nans.runner_of({"way": "log"}, folder).train()
     hint = f"to find the step, the module and the samples: hookline replay {folder} --triage"
     assert caught.value.__notes__[-1] == hint
     return folder

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,12 @@ def test_a_loss_that_is_not_a_number_ends_the_run_and_is_never_saved(hooks: dict
         dict.fromkeys(DEFAULT_HOOKS),
     ],
 )
-def test_one_infinite_loss_ends_the_run_wherever_it_is_seen_first(hooks: dict[str, Any]) -> None:
+def test_one_infinite_loss_ends_the_run_wherever_it_is_seen_first(
+    hooks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # pytest's workers have no script
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "train.py", raising=False)
+
     def step(model: nn.Module, batch: Any) -> Any:
         return cross_entropy(model, batch) + (float("inf") if runner.iter == 5 else 0)
 

@@ -99,7 +99,8 @@ def test_the_revision_of_the_code_is_recorded_with_whether_it_was_clean(tmp_path
     assert (len(start["sources"]["revision"]), start["sources"]["clean"]) == (40, True)
     assert start["sources"]["files"] == {str(tmp_path / "project.py"): events.hash_of(tmp_path / "project.py")}
     (tmp_path / "project.py").write_text(differences.PROJECT + "\n")
-    assert events.revision_of.__wrapped__(str(tmp_path)) == {"revision": start["sources"]["revision"], "clean": False}
+    asked = events._revision_of_repository.__wrapped__(str(tmp_path))
+    assert asked == {"revision": start["sources"]["revision"], "clean": False}
 
 
 def test_a_folder_outside_of_a_repository_has_no_revision(tmp_path: Path) -> None:

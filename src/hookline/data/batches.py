@@ -160,7 +160,8 @@ class Batches:
 
     def samples(self, number: int) -> int | None:
         """Return how many samples the loader put together for a batch, in this process; None if it is unknown."""
-        number = self._place(number)
+        if self._skip is not None:
+            number = self._place(number)
         if self._order is not None:
             own = self._order.samples(number)
             return self._order.drawn.get(number) if own is None else own
@@ -187,10 +188,9 @@ class Batches:
 
     def is_padding(self, number: int) -> bool:
         """Return whether a batch only fills up the share of this process, so that its samples do not count."""
-        number, shared = self._place(number), self._shared
-        if shared is not None:
-            return shared.is_repeated(number)
-        return self._order is not None and self._order.pad and self._order.samples(number) == 0
+        if self._shared is not None:
+            return self._shared.is_repeated(self._place(number))
+        return self._order is not None and self._order.pad and self._order.samples(self._place(number)) == 0
 
     def disown(self) -> None:
         """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,14 +185,17 @@ def changed(then: Mapping[str, int], since: str) -> list[str]:
     return found
 
 
-@lru_cache(maxsize=8)
 def revision_of(folder: str) -> dict[str, Any] | None:
-    """Return the git revision of a folder, and whether its files are as in it; None outside a repository.
+    """Return the git revision of a folder, and whether its files are as in it; None outside a repository."""
+    for repository in (folder, *map(str, Path(folder).parents)):
+        if os.path.exists(os.path.join(repository, ".git")):
+            return _revision_of_repository(repository)
+    return None
 
-    It is asked for once per process: the code that runs is as it was imported.
-    """
-    if not any(os.path.exists(os.path.join(each, ".git")) for each in (folder, *map(str, Path(folder).parents))):
-        return None
+
+@cache
+def _revision_of_repository(folder: str) -> dict[str, Any] | None:
+    """Ask git once per process: the code that runs is as it was imported."""
     words = ["git", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
         found = subprocess.run(
@@ -211,9 +214,11 @@ def revision_of(folder: str) -> dict[str, Any] | None:
 
 
 def _files_below(roots: set[str]) -> Iterator[str]:
+    own, others = tuple(root + os.sep for root in roots), (PACKAGE + os.sep, os.path.abspath(sys.prefix) + os.sep)
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        path = os.path.abspath(file) if isinstance(file, str) else ""
-        own = path.endswith(".py") and not path.startswith((PACKAGE + os.sep, os.path.abspath(sys.prefix) + os.sep))
-        if own and "site-packages" not in path and any(path.startswith(root + os.sep) for root in roots):
+        if not isinstance(file, str) or not file.endswith(".py") or "site-packages" in file:
+            continue
+        path = file if os.path.isabs(file) and ".." not in file else os.path.abspath(file)
+        if path.startswith(own) and not path.startswith(others):
             yield path

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from hookline.checkpoint import seal, store
 from hookline.common.escape import escaped, hidden
-from hookline.common.files import real_path, regular, replacing
+from hookline.common.files import read_bytes, real_path, regular, replacing
 from hookline.common.numbers import count
 from hookline.data.sources import as_resumable
 from hookline.data.transfer import to_device
@@ -127,7 +127,7 @@ def write(path: Path, task: Task, scratch: Path) -> list[str]:
         "trains_in": os.path.relpath(task.folder, folder) if inside else str(task.folder),
         "code": {os.path.relpath(file, folder): each for file, each in task.code.items()} if folder else {},
         "capsule": None if task.capsule is None else {**task.capsule.data, "events": [], "code": {}, **own},
-        "config": (task.folder / CONFIG).read_text(encoding="utf-8") if task.origin["kind"] == "config" else None,
+        "config": read_bytes(task.folder / CONFIG).decode("utf-8") if task.origin["kind"] == "config" else None,
         "losses": sorted(bits.items()),
         "checkpoint": checkpoint,
         "batches": batches,
