@@ -78,7 +78,7 @@ class Reproduction:
         found += [f"changed: {change}" for change in self.changes]
         if self.same:
             losses, checkpoints = self.parting.compared
-            return [*found, f"the result is the same to the bit ({losses} losses, {checkpoints} checkpoints)"]
+            return [*found, f"the result is the same to the bit ({losses} losses, {count(checkpoints, 'checkpoint')})"]
         found += ["the result is not the same", self.parting.line]
         found += [f"metrics that differ: {', '.join(self.metrics)}"] * bool(self.metrics)
         if self.found is not None:
