@@ -37,8 +37,8 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert code == 0, printed
     lines = printed.splitlines()
     assert lines[0] == f"replayed {folder / 'run'} from iter_4.pth (step 4), steps 5 to 7"
-    size = (folder / "bug.hl").stat().st_size / 1e6
-    assert lines[-1] == f"wrote bug.hl ({size:.1f} MB): the state, and 1 batch"
+    size = (folder / "bug.hl").stat().st_size / 1e3
+    assert lines[-1] == f"wrote bug.hl ({size:.1f} kB): the state, and 1 batch"
     return folder
 
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from hookline import Hook, Runner
+from hookline.errors import ConfigError
+from hookline.replay.difference import diff
 from hookline.report.gather import gather
 from hookline.rundir import parting
 from hookline.testing import toy_runner
@@ -75,6 +77,8 @@ def test_runs_without_records_are_not_said_to_be_equal(tmp_path: Path) -> None:
         (tmp_path / name / "run.log").touch()
     line = "the runs have no records in common that could be compared bit by bit"
     assert parting.find(tmp_path / "a", tmp_path / "b").line == line
+    with pytest.raises(ConfigError, match=f"cannot be compared: {line}; choose --steps$"):
+        diff(tmp_path / "a", tmp_path / "b", lambda *_: None, tmp_path)
 
 
 QUICK = [case for case in differences.CASES if case.name in ("gradient", "unused parameter", "a rate in the config")]

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hookline.errors import ConfigError, HooklineError, StorageError
+from hookline.errors import ConfigError, StorageError
+from hookline.replay.outcome import compare
 from hookline.replay.preparation import parse_steps, prepare
 from hookline.replay.running import find_code
 from hookline.rundir import capsule
@@ -135,11 +136,31 @@ def test_a_run_without_a_failure_needs_steps(tmp_path: Path) -> None:
     code, printed = replay(tmp_path)
     assert code == 2
     assert printed == (
-        "hookline: run has no capsule.json, so there is no failure to repeat: the run has not failed, or has passed "
-        "the step since; to run steps of it again, use --steps, such as --steps 100..120\n"
+        "hookline: run has no capsule.json, so there is no failure to repeat: the run has not failed, has passed the "
+        "step since, or was ended by a signal; to run steps of it again, use --steps, such as --steps 100..120\n"
     )
     code, printed = replay(tmp_path, "--steps", "23..24", "--json")
     assert (code, json.loads(printed)["bits"]) == (0, {"compared": 2, "differ_at": None})
+
+
+def test_a_failure_of_a_hook_is_not_blamed_on_numbers(copy: Path) -> None:
+    assert replay(copy, "--triage") == (1, "no NaN or Inf was found in steps 7 to 7\n")
+
+
+@pytest.mark.parametrize("option", ["--bundle", "--trail"])
+def test_a_file_in_a_missing_folder_is_refused_before_the_replay(copy: Path, option: str) -> None:
+    problem = f"hookline: {option} gone/file must be a file in a folder that exists\n"
+    assert replay(copy, option, "gone/file") == (2, problem)
+
+
+def test_a_failure_of_several_processes_is_compared_with_the_first_one_of_the_replay(copy: Path) -> None:
+    task, scratch = prepare(copy / "run"), copy / "scratch"
+    scratch.mkdir()
+    data = {name: each for name, each in capsule.read(copy / "run" / "capsule.json").data.items() if name != "sha256"}
+    other = {"step": 6, "error": {**data["error"], "type": "DistributedError", "relayed": True, "hook": ""}}
+    capsule.write(scratch, {**data, **other, "processes": 2})
+    capsule.write(scratch, {**data, "rank": 1, "processes": 2})
+    assert compare(task, scratch).same
 
 
 def test_a_missing_checkpoint_is_named_and_the_start_is_offered(copy: Path) -> None:
@@ -177,7 +198,7 @@ def test_code_elsewhere_is_not_run_because_a_capsule_says_so(failed: Path, tmp_p
     )
 
 
-@pytest.mark.parametrize("file", ["../outside.py", "/tmp/x.py", "link.py"])
+@pytest.mark.parametrize("file", ["../outside.py", __file__, "link.py"], ids=["up", "absolute", "link"])
 def test_a_script_outside_of_the_working_directory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
@@ -188,6 +209,15 @@ def test_a_script_outside_of_the_working_directory_is_refused(
     monkeypatch.chdir(inside)
     with pytest.raises(ConfigError, match="is not run without your word"):
         find_code({"kind": "script", "file": file, "folder": str(inside), "words": [], "starts_itself": False})
+
+
+@pytest.mark.parametrize("folder", ["", ".", "/gone"])
+def test_a_script_that_is_not_in_the_folder_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="change to the folder with the code first$"):
+        find_code({"kind": "script", "file": "train.py", "folder": folder, "words": [], "starts_itself": False})
 
 
 def test_a_run_of_code_without_a_file_cannot_be_replayed(copy: Path) -> None:
@@ -225,5 +255,5 @@ def test_a_process_that_a_replayed_script_starts_does_not_train_for_real(copy: P
 
 @pytest.mark.parametrize("text", ["", "0..3", "5..4", "a..b", "1..", "-1", "1.5"])
 def test_steps_that_are_no_steps_are_refused(text: str) -> None:
-    with pytest.raises(HooklineError, match=rf"such as 100\.\.120 or 120, not '{re.escape(text)}'"):
+    with pytest.raises(ConfigError, match=rf"such as 120 or 100\.\.120, not '{re.escape(text)}'"):
         parse_steps(text)

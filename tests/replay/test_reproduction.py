@@ -13,7 +13,9 @@ from torch.utils.data import TensorDataset
 
 from hookline.data import ResumableLoader
 from hookline.data.sources import fingerprint, hash_of
+from hookline.errors import ConfigError
 from hookline.lifecycle import events
+from hookline.replay.reproduction import choose_folder
 from hookline.rundir import journal
 from tests.faults import children, differences
 
@@ -150,3 +152,8 @@ def test_a_fingerprint_of_much_data_takes_a_part_of_it() -> None:
 def test_a_generator_has_no_size() -> None:
     found = fingerprint(number for number in range(3))
     assert (found["type"], found["samples"]) == ("generator", None)
+
+
+def test_a_folder_in_the_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is in the folder of the run, which is only read"):
+        choose_folder(tmp_path, tmp_path / "inside")

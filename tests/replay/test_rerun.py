@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from hookline import Hook, Runner
-from hookline.errors import HooklineError
+from hookline.errors import ConfigError, HooklineError
 from hookline.lifecycle import rerun
 from hookline.replay.rerun import ReplayOver, Rerun, activated, comparable
+from hookline.replay.running import in_a_process
 from hookline.testing import toy_runner
 
 
@@ -57,6 +58,16 @@ def test_writers_and_observers_are_off_and_actors_are_on(tmp_path: Path) -> None
     assert not (scratch / "metrics.jsonl").exists()
 
 
+def test_a_step_after_the_end_of_the_run_is_refused(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path / "run", max_epochs=1)
+    total = runner.max_iters
+    with (
+        activated(Rerun(tmp_path / "run", tmp_path, None, 99), tmp_path / "run"),
+        pytest.raises(ConfigError, match=f"^step 99 is after the end of the run, which has {total} steps$"),
+    ):
+        runner.train()
+
+
 @pytest.mark.parametrize(("fails", "validations"), [(False, 0), (True, 1)])
 def test_the_validation_after_the_last_step_belongs_to_a_failure_only(
     tmp_path: Path, fails: bool, validations: int
@@ -91,3 +102,25 @@ def test_both_wordings_of_torch_for_the_death_of_a_worker_are_the_same_error() -
     killed = "a worker died: DataLoader worker (pid 4711) is killed by signal: Killed; memory may have run out"
     gone = "a worker died: DataLoader worker (pid(s) 12) exited unexpectedly; memory may have run out"
     assert comparable(killed) == comparable(gone) == "a worker died: …; memory may have run out"
+
+
+class OfTwoError(Exception):
+    """An error that cannot be unpickled."""
+
+    exit_code = 3
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def fail() -> None:
+    raise OfTwoError(1, 2)
+
+
+def test_an_error_of_another_process_has_its_traceback_as_text() -> None:
+    with pytest.raises(HooklineError) as caught:
+        in_a_process(fail)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "a training in a process of its own has failed:"
+    assert lines[-2:] == ["      raise OfTwoError(1, 2)", "  tests.replay.test_rerun.OfTwoError: 1 and 2"]
+    assert caught.value.exit_code == 3

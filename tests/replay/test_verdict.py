@@ -80,10 +80,6 @@ def test_an_optimizer_may_make_it_of_finite_gradients() -> None:
     )
 
 
-def test_a_step_that_failed_without_a_loss_has_no_pass_but_what_is_known() -> None:
-    assert Verdict(TASK, finding("error")).sentence == "it began in step 5: the step failed before its loss was known"
-
-
 def test_numbers_that_are_all_finite_are_said_to_be_so() -> None:
     assert Verdict(TASK, None).lines() == ["no NaN or Inf was found in steps 1 to 9"]
 

@@ -87,6 +87,9 @@ def run(
         raise ConfigError("--triage looks for another place than --pdb, --bundle and --trail, in a run; leave out one")
     if bundle is not None and bundle.exists():
         raise ConfigError(f"--bundle {bundle} exists already; choose another name")
+    for option, file in (("--bundle", bundle), ("--trail", trail)):
+        if file is not None and (file.is_dir() or not file.parent.is_dir()):
+            raise ConfigError(f"{option} {file} must be a file in a folder that exists")
     with tempfile.TemporaryDirectory(prefix="hookline-replay-") as temporary:
         scratch, watchers = Path(temporary, "scratch"), list["MakeWatcher"]()
         scratch.mkdir()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from hookline.checkpoint import seal, store
+from hookline.checkpoint.inspection import format_size
 from hookline.common.escape import escaped, hidden
 from hookline.common.files import read_bytes, real_path, regular, replacing
 from hookline.common.numbers import count
@@ -140,7 +141,7 @@ def write(path: Path, task: Task, scratch: Path) -> list[str]:
     held = "the state" if state is not None else "no state"
     return [
         *missing,
-        f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB): {held}, and {count(len(batches), 'batch', 'batches')}",
+        f"wrote {path} ({format_size(path.stat().st_size)}): {held}, and {count(len(batches), 'batch', 'batches')}",
     ]
 
 

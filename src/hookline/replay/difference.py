@@ -92,7 +92,7 @@ class Diff:
             for side in self.replayed
             if side.differs_at is not None
         ]
-        return [*found, describe(self.found)]
+        return [*found, "the replays are equal to the bit" if self.equal else describe(self.found)]
 
 
 def describe(found: trail.Difference | None) -> str:
@@ -119,6 +119,8 @@ def diff(one: Path, other: Path, repeat: Repeat, scratch: Path, steps: tuple[int
     )
     at = found.parting.differs_at
     if steps is None and at is None:
+        if not any(found.parting.compared):
+            raise ConfigError(f"{one} and {other} cannot be compared: {found.parting.line}; choose --steps")
         return found
     chosen = steps or (found.parting.base_step + 1, at or 0)
     tasks = [

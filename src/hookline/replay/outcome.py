@@ -65,11 +65,14 @@ class Outcome:
         if task.capsule is not None:
             found.append(f"then: {_describe(task.capsule)}")
         found.append(f"now:  {'no error' if failed is None else _describe(failed)}")
+        if failed is None and task.capsule is None and self.reached < task.last:
+            found.append(f"training ended after step {self.reached}, before step {task.last}")
         if self.differs_at is not None:
             then, now = (_shown(loss) for loss in self.losses)
             found.append(f"the losses differ from step {self.differs_at}: {then} then, {now} now")
         elif self.compared:
-            found.append(f"the losses of {self.compared} steps are equal to the bit")
+            are = "loss of 1 step is" if self.compared == 1 else f"losses of {self.compared} steps are"
+            found.append(f"the {are} equal to the bit")
         else:
             found.append("there are no losses to compare")
         if task.capsule is not None:
@@ -84,9 +87,11 @@ def compare(task: Task, scratch: Path) -> Outcome:
     """Compare what is in the scratch folder with what the run has recorded."""
     found = [capsule.read(path) for path in capsule.find(scratch)]
     rank = 0 if task.capsule is None else task.capsule.rank
-    failure = next((each for each in found if each.rank == rank), None) or capsule.first_failure(found)
+    of_rank = next((each for each in found if each.rank == rank), None)
+    # If several processes fail in one step, another one may be the first here.
+    failure = capsule.first_failure(found) if of_rank is None or of_rank.is_relayed else of_rank
     now = dict(enumerate(loss_bits.read(scratch), 1)) if rank == 0 else {}
-    now |= bits_of(failure)
+    now |= bits_of(of_rank)
     then = bits_of_run(task)
     both = [step for step in sorted(then.keys() & now.keys()) if step > task.start]
     place = loss_bits.first_difference([then[step] for step in both], [now[step] for step in both])

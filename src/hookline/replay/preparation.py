@@ -13,7 +13,7 @@ import torch
 from hookline.checkpoint import seal
 from hookline.common.files import real_path
 from hookline.common.version import VERSION
-from hookline.errors import ConfigError, HooklineError, StorageError
+from hookline.errors import ConfigError, StorageError
 from hookline.lifecycle import events
 from hookline.rundir import capsule, loss_bits
 from hookline.rundir.runs import load, read_checkpoints
@@ -121,8 +121,8 @@ def _failure(given: Path, folder: Path) -> Capsule:
     found = capsule.first_failure([capsule.read(path) for path in capsule.find(folder)])
     if found is None:
         raise ConfigError(
-            f"{given} has no {capsule.NAME}, so there is no failure to repeat: the run has not failed, or has passed "
-            "the step since; to run steps of it again, use --steps, such as --steps 100..120"
+            f"{given} has no {capsule.NAME}, so there is no failure to repeat: the run has not failed, has passed the "
+            "step since, or was ended by a signal; to run steps of it again, use --steps, such as --steps 100..120"
         )
     return found
 
@@ -224,5 +224,8 @@ def parse_steps(text: str) -> tuple[int, int]:
     except ValueError:
         steps = 0, 0
     if not 1 <= steps[0] <= steps[1] < 1 << 53:
-        raise HooklineError(f"--steps must be numbers of iterations, such as 100..120 or 120, not '{text}'")
+        raise ConfigError(
+            f"--steps must be the number of an iteration, or of the first and the last one, such as 120 or 100..120, "
+            f"not '{text}'"
+        )
     return steps

@@ -78,7 +78,7 @@ class Reproduction:
         found += [f"changed: {change}" for change in self.changes]
         if self.same:
             losses, checkpoints = self.parting.compared
-            return [*found, f"the result is the same to the bit ({losses} losses, {checkpoints} checkpoints)"]
+            return [*found, f"the result is the same to the bit ({losses} losses, {count(checkpoints, 'checkpoint')})"]
         found += ["the result is not the same", self.parting.line]
         found += [f"metrics that differ: {', '.join(self.metrics)}"] * bool(self.metrics)
         if self.found is not None:
@@ -104,6 +104,8 @@ def choose_folder(folder: Path, out: Path | None) -> Path:
     """Return the new folder. It must not have any files."""
     folder = real_path(folder)
     chosen = real_path(out if out is not None else folder.with_name(f"{folder.name}-again"))
+    if chosen.is_relative_to(folder):
+        raise ConfigError(f"{chosen} is in the folder of the run, which is only read; choose another one with --out")
     if chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir())):
         raise ConfigError(f"{chosen} exists already; choose a new folder with --out")
     return chosen

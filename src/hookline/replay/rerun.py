@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookline.common.files import real_path
-from hookline.errors import HooklineError
+from hookline.errors import ConfigError, HooklineError
 from hookline.lifecycle import rerun
 from hookline.run.keep import Keep
 from hookline.runner.hook import Hook
@@ -85,6 +85,8 @@ class Rerun:
             host.work_dir = self.scratch
             yield
             return
+        if not self.fails:  # a run may also fail after its last step
+            refuse_late_step(host, self.last)
         self._redirect(host)
         (self.scratch / REACHED).touch()
         try:
@@ -138,6 +140,13 @@ def refuse_other_run(host: RunnerHost, folder: Path) -> None:
             f"the code of this run uses another run first, in {host.work_dir}, and a replay of {folder} must not write "
             "there; to replay the run, start it by code that only trains this run"
         )
+
+
+def refuse_late_step(host: RunnerHost, step: int) -> None:
+    """Refuse a step that the run never gets to."""
+    total = host.train_loop.total_iters
+    if total is not None and step > total:
+        raise ConfigError(f"step {step} is after the end of the run, which has {total} steps")
 
 
 #: Parts of an error's text that differ from one process to the next. torch words the death of a worker in two ways, by

@@ -15,13 +15,15 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from hookline.common import launched
 from hookline.common.files import real_path
-from hookline.errors import ConfigError, HooklineError
+from hookline.common.tracebacks import format_error
+from hookline.errors import ConfigError, HooklineError, exit_code_of
 from hookline.replay.rerun import REACHED, ReplayOver, Rerun, activated
 from hookline.rundir.names import CONFIG
 
@@ -63,7 +65,16 @@ def in_a_process(function: Callable[[], T]) -> T:
 
 def _ending_with(parent: int, function: Callable[[], T]) -> T:
     launched.end_with(parent)
-    return function()
+    try:
+        return function()
+    except HooklineError:
+        raise
+    except Exception as error:  # frames cannot be sent to another process, and some errors cannot be, either
+        failed = HooklineError(
+            f"a training in a process of its own has failed:\n{indent(format_error(error).rstrip(), '  ')}"
+        )
+        failed.exit_code = exit_code_of(error)
+        raise failed from error
 
 
 def build(folder: Path, origin: Mapping[str, Any], allow: Sequence[str] = ()) -> None:
@@ -99,13 +110,20 @@ def find_code(origin: Mapping[str, Any]) -> tuple[Path, Path]:
     """
     here, recorded = real_path(Path.cwd()), Path(origin["folder"])
     is_module = origin["kind"] == "module"
+    found = False
     for folder in (here, recorded):
         file = folder / ("" if is_module else origin["file"])
         top = folder / str(origin["file"]).partition(".")[0]
         exists = file.is_file() or (is_module and (top.is_dir() or top.with_suffix(".py").is_file()))
+        found = found or exists
         if exists and real_path(file).is_relative_to(here) and real_path(folder).is_relative_to(here):
             return folder, file
     what = f"the module {origin['file']}" if is_module else f"the script {origin['file']}"
+    if not found:
+        raise ConfigError(
+            f"the run was started by {what}, which is not in the working directory ({here}); change to the folder "
+            "with the code first"
+        )
     raise ConfigError(
         f"the run was started by {what} in {recorded}, which is not below the working directory ({here}), so it is not "
         f"run without your word; change the directory first: cd {recorded}"

@@ -15,7 +15,7 @@ from hookline.data.batches import identify, length_of
 from hookline.data.sources import as_resumable, shared
 from hookline.errors import ConfigError, DataError
 from hookline.replay.preparation import find_session, origin_of
-from hookline.replay.rerun import ReplayOver, activated, refuse_other_run
+from hookline.replay.rerun import ReplayOver, activated, refuse_late_step, refuse_other_run
 from hookline.replay.running import build
 from hookline.rundir.runs import load
 
@@ -93,8 +93,7 @@ def look_up(host: RunnerHost, batch: Batch) -> None:
         raise DataError(
             f"the {type(loader).__name__} does not know how many batches a pass has, so a step has no place"
         )
-    if loop.total_iters is not None and batch.step > loop.total_iters:
-        raise ConfigError(f"step {batch.step} is after the end of the run, which has {loop.total_iters} steps")
+    refuse_late_step(host, batch.step)
     place = loop.skip.place(batch.step - 1)
     batch.epoch, batch.number = divmod(place, length)
     batch.length, batch.position = length, place + 1

@@ -135,7 +135,7 @@ class Search(Hook):
             self._note(runner, "gradient", self._gradients, batch)
         elif odd := _odd_weights(runner):
             self._note(runner, "weight", odd, batch)
-        elif failed and self._is_tracing:
+        elif failed and self._is_tracing and self._tracer.first_origin() is not None:
             self._note(runner, "error", {}, batch)
         if self._gradients and scaled:
             self._overflows.append(step)
@@ -226,6 +226,9 @@ def triage(task: Task, repeat: Repeat) -> Verdict:
     failed_at = 0 if task.capsule is None else task.capsule.step
     search = partial(_search, task, repeat, failed_at)
     found = search(failed_at)
+    if found is not None and found["symptom"] == "error" and task.capsule is not None:
+        of_a_hook = task.capsule.data["error"]["hook"] and found["loss"] is not None
+        found = None if of_a_hook else found  # after a finite loss, a hook may fail for any reason
     if found is None and failed_at:  # compiled code may do what the same code does not do without its compiler
         found = search(0)
     elif found is not None and not found["traced"]:

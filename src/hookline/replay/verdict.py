@@ -100,7 +100,6 @@ class Verdict:
                 "gradient": f"the gradient of {names} is not finite, although the loss is",
                 "weight": f"{names} became NaN or Inf",
                 "between": f"{names} was NaN or Inf before the step began",
-                "error": "the step failed before its loss was known",
             }[found["symptom"]]
         kind, bad = origin["kind"], "NaN" if "NaN" in origin["result"] else "Inf"
         if kind == "data":
