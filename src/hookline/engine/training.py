@@ -200,7 +200,7 @@ class Training(Driver):
         if loss is None:
             self.losses.append(NO_LOSS)
         else:
-            self.losses.append(loss.item() if self._on_cpu else loss.detach())
+            self.losses.append(loss if not loss.requires_grad else loss.item() if self._on_cpu else loss.detach())
         position = self.position
         position.iter += 1
         position.batch += 1
