@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hookline.common.rng import TWISTERS, NumpyTwister, PythonTwister, Twister
+from hookline.common import rng
+from hookline.common.rng import TWISTERS, NumpyTwister, PythonTwister, Twister, preserved
 
 #: A generator, and its functions: draw a number, draw a normal number of a pair, and read the whole state.
 CASES: dict[str, tuple[type[Twister], Callable[[], float], Callable[[], float], Callable[[], Any]]] = {
@@ -55,6 +57,62 @@ def test_a_draw_of_a_normal_number_that_was_left_over_shows_too(case: Any) -> No
     assert draw_normal() == left_over
     even = twister.state()
     assert not twister.differs(even)
+
+
+def draw_inside() -> None:
+    with preserved():
+        np.random.randn()
+        with preserved():
+            pass
+
+
+def draw_and_resume() -> None:
+    saved = rng.state()
+    np.random.randn()
+    with preserved():
+        pass
+    rng.restore(saved)
+
+
+@pytest.mark.parametrize("draw", [draw_inside, draw_and_resume])
+def test_a_normal_number_that_is_left_over_again_stays(draw: Callable[[], None]) -> None:
+    """The words of a state do not tell whether a number is left over: it may have been restored meanwhile."""
+    before = np.random.get_state()
+    np.random.seed(3)
+    _, left_over = np.random.randn(2)
+    np.random.seed(3)
+    np.random.randn()
+    draw()
+    with preserved():
+        np.random.randn(2)
+    assert np.random.randn() == left_over
+    np.random.set_state(before)
+
+
+def test_a_replaced_seed_function_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "seed", lambda *_: None)
+    assert PythonTwister()._copy is not None
+
+
+@pytest.mark.parametrize("name", ["pypy", "graalpy"])
+def test_another_python_has_no_words_in_memory(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(rng, "_copier", None)
+    monkeypatch.setattr(sys.implementation, "name", name)
+    before, twister = random.getstate(), PythonTwister()
+    assert twister._copy is None
+    state, drawn = twister.state(), random.random()
+    twister.restore(state)
+    assert random.random() == drawn
+    random.setstate(before)
+
+
+def test_words_that_are_not_the_official_ones_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another version of Python or numpy kept them elsewhere."""
+    monkeypatch.setattr(rng, "_copier", lambda address, size: lambda: bytes(size))
+    in_numpy = NumpyTwister()
+    in_numpy.state()
+    assert PythonTwister()._copy is None
+    assert in_numpy._copy is None
 
 
 def test_a_draw_of_a_whole_period_of_words_shows(case: Any) -> None:

@@ -152,6 +152,16 @@ def test_tensors_are_selected_without_reading_samples(monkeypatch: pytest.Monkey
     assert data.tensors[0].tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]  # a batch is a copy
 
 
+class Scaled(TensorDataset):
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        return [10 * self.tensors[0][index] for index in indices]
+
+
+def test_a_subclass_that_reads_several_tensors_in_its_own_way_is_asked() -> None:
+    for data in (Scaled(torch.arange(3)), Subset(Scaled(torch.arange(3)), [0, 1, 2])):
+        assert [batch.tolist() for batch in ResumableLoader(data, 2).iterate(0)] == [[0, 10], [20]]
+
+
 def test_an_index_without_a_tensor_is_named() -> None:
     with pytest.raises(IndexError) as failed:
         list(ResumableLoader(Subset(TensorDataset(torch.arange(3)), [0, 5]), 2).iterate(0))

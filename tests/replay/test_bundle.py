@@ -223,7 +223,9 @@ def test_values_are_packed_to_the_bit() -> None:
     assert type(found[(1, 2)]) is OrderedDict
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, lambda: 0, torch.zeros(2).to_sparse(), np.array([None])])
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, lambda: 0, torch.zeros(2).to_sparse(), np.array([None]), np.array("a")]
+)
 def test_what_is_no_plain_data_is_not_packed(value: Any) -> None:
     with pytest.raises(UnpackableError):
         pack(value, [])

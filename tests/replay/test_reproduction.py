@@ -7,12 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
 from hookline.data import ResumableLoader
-from hookline.data.sources import fingerprint, hash_of
+from hookline.data.sources import BLOCKS, MOST_BYTES, _places, fingerprint, hash_of
 from hookline.errors import ConfigError
 from hookline.lifecycle import events
 from hookline.replay.reproduction import choose_folder
@@ -147,6 +148,19 @@ def test_a_fingerprint_of_much_data_takes_a_part_of_it() -> None:
     large[::2] += 1
     assert hash_of(large) != before
     assert hash_of(list(range(10_000))) == hash_of(list(range(10_000)))
+
+
+def test_the_parts_of_much_data_are_a_few_blocks_in_any_layout() -> None:
+    (places,) = _places((1 << 40,), 2)
+    assert (places[0], places[-1], len(places)) == (0, (1 << 40) - 1, MOST_BYTES // 2)
+    assert np.count_nonzero(np.diff(places) != 1) == BLOCKS - 1
+    array = np.arange(3_000_000).reshape(1000, 3000)
+    hashes = {hash_of(each) for each in (array, np.asfortranarray(array))}
+    tensor = torch.from_numpy(array)
+    hashes |= {hash_of(each) for each in (tensor, tensor.T.contiguous().T)}
+    assert len(hashes) == 2  # one of arrays, and one of tensors
+    array[-1, -1] = 0
+    assert hashes.isdisjoint({hash_of(array), hash_of(tensor)})
 
 
 def test_a_generator_has_no_size() -> None:

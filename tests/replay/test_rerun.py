@@ -98,6 +98,15 @@ def test_texts_of_errors_are_compared_without_what_each_process_has_of_its_own()
     assert comparable("sample 3") != comparable("sample 4")
 
 
+def test_the_lines_of_code_of_a_worker_are_no_part_of_its_error() -> None:
+    text = (
+        "ValueError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+    )
+    one = comparable(text + '  File "a.py", line 3, in read\n    return x\n           ^\nValueError: bad sample 7\n')
+    assert one == comparable(text + '  File "b.py", line 90, in other\nValueError: bad sample 7\n')
+    assert one != comparable(text + '  File "a.py", line 3, in read\nValueError: bad sample 8\n')
+
+
 def test_both_wordings_of_torch_for_the_death_of_a_worker_are_the_same_error() -> None:
     killed = "a worker died: DataLoader worker (pid 4711) is killed by signal: Killed; memory may have run out"
     gone = "a worker died: DataLoader worker (pid(s) 12) exited unexpectedly; memory may have run out"

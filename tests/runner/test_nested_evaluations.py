@@ -150,6 +150,28 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, point: str) -> No
     assert resumed.hub.history("val/accuracy").values == straight.hub.history("val/accuracy").values
 
 
+def test_a_failed_evaluation_that_a_hook_survives_leaves_the_weight_of_the_batch() -> None:
+    class Survives(Hook):
+        def __init__(self) -> None:
+            self.seen: list[bool] = []
+            self.evaluating = False
+
+        def before_train_iter(self, runner: Runner) -> None:
+            weight, self.evaluating = runner._host.current.weight, True
+            with pytest.raises(ValueError, match="planned"):
+                runner.val()
+            self.evaluating = False
+            self.seen.append(runner._host.current.weight is weight)
+
+        def before_val_iter(self) -> None:
+            if self.evaluating:
+                raise ValueError("planned")
+
+    hook = Survives()
+    toy_runner(max_epochs=1, custom_hooks=[hook]).train()
+    assert hook.seen == [True] * 4
+
+
 class Endless(Hook):
     def after_val(self, runner: Runner) -> None:
         runner.val()

@@ -52,7 +52,7 @@ def restore(states: Mapping[str, Any]) -> None:
     """Restore the states of all generators. Skip the states of devices that are not available now."""
     torch.set_rng_state(states["torch"])
     kind, keys, position, has_gauss, gauss = states["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    NUMPY.set((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
     version, internal, gauss_next = states["python"]
     random.setstate((version, tuple(internal.tolist()), gauss_next))
     for name, module in _devices().items():
@@ -158,11 +158,13 @@ class PythonTwister(Twister):
     _form = struct.Struct(f"=i{WORDS}I")  # the position and the words
 
     def __init__(self) -> None:
-        self._generator: Any = random.seed.__self__  # type: ignore[attr-defined]  # it is a bound method
+        # The functions of the module are methods of one generator. `seed` itself is often replaced.
+        self._generator: Any = random.getstate.__self__  # type: ignore[attr-defined]  # it is a bound method
         in_c: Any = random.Random.__base__
         self._seed = partial(in_c.seed, self._generator)  # without the checks of types
-        fits = in_c.__basicsize__ >= object.__basicsize__ + self._form.size
-        if sys.implementation.name == "cpython" and fits:
+        if sys.implementation.name != "cpython":  # another one has no such memory
+            return
+        if in_c.__basicsize__ >= object.__basicsize__ + self._form.size:
             copy = _copier(id(self._generator) + object.__basicsize__, self._form.size)
             self._copy = copy if self._unpacked(copy()) == random.getstate()[1] else None
 
@@ -217,10 +219,15 @@ class NumpyTwister(Twister):
 
     def _set(self, state: State) -> None:
         if state.official is not None:
-            np.random.set_state(state.official)
+            self.set(state.official)
         else:
             key, position = self._form.unpack(state.words)
-            np.random.set_state(("MT19937", np.frombuffer(key, np.uint32), position, 0, 0.0))
+            self.set(("MT19937", np.frombuffer(key, np.uint32), position, 0, 0.0))
+
+    def set(self, official: Any) -> None:
+        """Set a state of numpy. The same words may now have a normal number left over."""
+        np.random.set_state(official)
+        self._complete = b""
 
     def seed(self, seed: int) -> None:  # noqa: D102  # as in the base class
         np.random.seed(seed % 2**32)
@@ -230,5 +237,6 @@ def _copier(address: int, size: int) -> Callable[[], bytes]:
     return lambda: ctypes.string_at(address, size)
 
 
+NUMPY = NumpyTwister()
 #: The generators beside torch's.
-TWISTERS = (PythonTwister(), NumpyTwister())
+TWISTERS = (PythonTwister(), NUMPY)

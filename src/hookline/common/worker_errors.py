@@ -16,6 +16,8 @@ from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
+from hookline.errors import DataError, blame
+
 #: The function of torch in which all errors about a batch from a worker come up.
 READS = "_try_get_data"
 #: How long a process may take from its last message to its end, in seconds.
@@ -45,6 +47,19 @@ def death_behind(error: BaseException) -> str:
         if time.monotonic() > end:
             return ""
         time.sleep(0.01)
+
+
+def explain(error: BaseException) -> BaseException:
+    """Return an error about a worker that died, in place of what torch raises then, often at an arbitrary place."""
+    death = death_behind(error)
+    if not death:
+        return error
+    found = DataError(
+        f"a worker process of a loader died: {death.rstrip('.')}; if it was killed, memory may have run out"
+    )
+    for note in getattr(error, "__notes__", []) if was_reading(error) else ():
+        blame(found, note)
+    return found
 
 
 def was_reading(error: BaseException) -> bool:

@@ -42,7 +42,10 @@ class Seeded(Dataset[Any]):
         self.dataset = dataset
         self.collate = default_collate if collate is None else collate
         draws, inner = getattr(dataset, "draws_random_numbers", None), _innermost(dataset)
-        is_tensors = getattr(type(inner), "__getitem__", None) is TensorDataset.__getitem__
+        is_tensors = all(
+            getattr(type(inner), name, None) is getattr(TensorDataset, name, None)
+            for name in ("__getitem__", "__getitems__")
+        )
         quiet = self.collate is default_collate or not getattr(self.collate, "draws_random_numbers", True)
         self._samples_draw = not is_tensors if draws is None else bool(draws)
         self._collate_draws = not quiet and (draws is None or bool(draws))

@@ -9,6 +9,7 @@ any other loader                        is read again from its beginning, with a
 from __future__ import annotations
 
 import logging
+import math
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
@@ -249,8 +250,8 @@ def seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:
 # -- the fingerprint of data: what can be known about it without reading a sample, so that a change is noticed
 
 #: The most bytes of a tensor or an array, and the most entries of a collection, that are looked at. Of longer ones,
-#: evenly spaced parts are.
-MOST_BYTES, MOST_ENTRIES = 1 << 22, 256
+#: evenly spaced parts are. The parts of an array are blocks, because it may be in a file, which is read page by page.
+MOST_BYTES, MOST_ENTRIES, BLOCKS = 1 << 22, 256, 64
 #: Containers inside each other beyond this are not looked into.
 DEEPEST = 4
 
@@ -286,15 +287,14 @@ def hash_of(value: Any) -> str:
 
 def _parts(value: Any, depth: int) -> Iterator[bytes]:
     if isinstance(value, torch.Tensor):
-        yield from _tensor(value)
+        yield from _tensor(value.detach())
     elif isinstance(value, np.ndarray) and value.dtype != object:
         yield f"{value.dtype} {value.shape}".encode()
-        flat = value.reshape(-1)
-        yield flat[:: _stride(flat.nbytes, MOST_BYTES)].tobytes()
+        yield (value if value.nbytes <= MOST_BYTES else value[_places(value.shape, value.itemsize)]).tobytes()
     elif isinstance(value, (Mapping, list, tuple, range)) and depth < DEEPEST:
         entries: Any = list(value.items()) if isinstance(value, Mapping) else value
         yield f"{type(value).__name__} {len(entries)}".encode()
-        for entry in entries[:: _stride(len(entries), MOST_ENTRIES)]:
+        for entry in entries[:: max(1, -(-len(entries) // MOST_ENTRIES))]:
             yield from _parts(entry, depth + 1)
     elif value is None or isinstance(value, (bool, int, float, str, bytes)):
         yield repr(value).encode()
@@ -303,12 +303,20 @@ def _parts(value: Any, depth: int) -> Iterator[bytes]:
 
 
 def _tensor(tensor: torch.Tensor) -> Iterator[bytes]:
-    part = tensor.detach()
-    yield f"{part.dtype} {tuple(part.shape)}".encode()
-    if part.layout == torch.strided and not part.is_meta and not part.is_quantized and part.device.type == "cpu":
-        flat = part.reshape(-1)[:: _stride(part.nbytes, MOST_BYTES)]
-        yield flat.resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes()
+    yield f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    if (
+        tensor.layout == torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and tensor.device.type == "cpu"
+    ):
+        is_short = tensor.nbytes <= MOST_BYTES
+        part = tensor if is_short else tensor[tuple(map(torch.from_numpy, _places(tensor.shape, tensor.itemsize)))]
+        yield part.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def _stride(size: int, most: int) -> int:
-    return max(1, -(-size // most))
+def _places(shape: Sequence[int], size: int) -> tuple[Any, ...]:
+    """Return the indices of evenly spaced blocks of an array whose elements have `size` bytes."""
+    length = max(1, MOST_BYTES // BLOCKS // size)
+    begins = np.linspace(0, math.prod(shape) - length, BLOCKS).astype(np.int64)
+    return np.unravel_index((begins[:, None] + np.arange(length)).reshape(-1), shape)

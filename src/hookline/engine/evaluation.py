@@ -85,7 +85,8 @@ class Evaluation(Validations):
         """
         self._refuse_inside(stage)
         host, position, current = self.host, self.host.position, self.current
-        running, batch, validated_at = self.running, current.batch, position.validated_at
+        running, batch, weight = self.running, current.batch, current.weight
+        validated_at = position.validated_at
         before, has_to_finish = self._before, self._has_to_finish
         host.strategy.settle()
         self._depth, self._before = self._depth + 1, None
@@ -93,7 +94,8 @@ class Evaluation(Validations):
             with host.plan.ledger.part("validation"), in_mode(self.compute.model, training=False):
                 return self.run(stage)
         finally:
-            self.running, current.batch, position.validated_at = running, batch, validated_at
+            self.running, current.batch, current.weight = running, batch, weight
+            position.validated_at = validated_at
             self._depth, self._before, self._has_to_finish = self._depth - 1, before, has_to_finish
 
     def _refuse_inside(self, stage: Stage) -> None:

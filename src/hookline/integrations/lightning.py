@@ -8,13 +8,13 @@ trainer = Trainer(callbacks=[HooklineCallback(hooks=[GradNormHook()], work_dir="
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError
-from hookline.integrations.guest import Guest, as_metrics
+from hookline.integrations.callback import GuestCallback
+from hookline.integrations.guest import as_metrics
 from hookline.integrations.refusals import Engine
 
 if TYPE_CHECKING:
@@ -48,39 +48,19 @@ def _do_nothing() -> None:
     """Do nothing. A function without a name could not be sent to processes that Lightning spawns."""
 
 
-class HooklineCallback(Callback):
+class HooklineCallback(GuestCallback, Callback):
     """Runs hooks inside a training of Lightning, which stays the same, bit by bit.
 
     It writes the folder of a run: records, hook costs, the report. A hook that would change training is refused here.
-
-    Args:
-        hooks: Hooks that look, record, save or stop: objects, names, or dicts with `type`.
-        work_dir: The folder of the run.
-        default_hooks: Changes to the default hooks (runtime_info, timer, logger, report): parameters, or None.
-        weigh: A function of a batch that returns how much it counts in means. By default, its samples.
-        options: Options of a Runner: `writers`, `budget`, `experiment_name`, `config`, `points`, `quiet`.
     """
 
-    def __init__(
-        self,
-        hooks: Iterable[Any] = (),
-        work_dir: str | Path = "runs/run",
-        default_hooks: Mapping[str, Any] | None = None,
-        weigh: Callable[[Any], Any] | None = None,
-        **options: Any,
-    ) -> None:
-        self._guest = Guest(ENGINE, hooks, work_dir, default_hooks, weigh, options)
-        #: The metrics before the validation that is running.
-        self._before: dict[str, Any] = {}
-        #: The loss that `training_step` has returned; None while it computes, and with manual optimization.
-        self._loss: Tensor | None = None
-        #: Ends the watch of the step.
-        self._unwatch: Callable[[], None] = _do_nothing
-
-    @property
-    def runner(self) -> Any:
-        """Return the Runner that hooks see; None before training."""
-        return self._guest.runner
+    _engine = ENGINE
+    #: The metrics before the validation that is running.
+    _before: dict[str, Any]
+    #: The loss that `training_step` has returned; None while it computes, and with manual optimization.
+    _loss: Tensor | None = None
+    #: Ends the watch of the step.
+    _unwatch: Callable[[], None] = staticmethod(_do_nothing)
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse a second trainer."""

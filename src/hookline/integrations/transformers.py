@@ -14,14 +14,14 @@ import atexit
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from hookline.errors import ConfigError, HooklineError
-from hookline.integrations.guest import Guest, as_metrics
+from hookline.integrations.callback import GuestCallback
+from hookline.integrations.guest import as_metrics
 from hookline.integrations.refusals import Engine
 
 try:
@@ -62,44 +62,23 @@ NO_METRICS = frozenset(
 )
 
 
-class HooklineCallback(TrainerCallback):
+class HooklineCallback(GuestCallback, TrainerCallback):
     """Runs hooks inside a training of Transformers, which stays the same, bit by bit.
 
     It writes the folder of a run: records, hook costs, the report. A hook that would change training is refused here.
-
-    Args:
-        hooks: Hooks that look, record, save or stop: objects, names, or dicts with `type`.
-        work_dir: The folder of the run.
-        default_hooks: Changes to the default hooks (runtime_info, timer, logger, report): parameters, or None.
-        weigh: A function of a batch that returns how much it counts in means. By default, its samples.
-        options: Options of a Runner: `writers`, `budget`, `experiment_name`, `config`, `points`, `quiet`.
     """
 
-    def __init__(
-        self,
-        hooks: Iterable[Any] = (),
-        work_dir: str | Path = "runs/run",
-        default_hooks: Mapping[str, Any] | None = None,
-        weigh: Callable[[Any], Any] | None = None,
-        **options: Any,
-    ) -> None:
-        self._guest = Guest(ENGINE, hooks, work_dir, default_hooks, weigh, options)
-        self._handles: list[Any] = []
-        self._length: int | None = None
-        #: True from the beginning of a step of the Trainer to its end: validations are outside.
-        self._in_window = False
-        self._in_iteration = False
-        #: The batches of the current optimizer step, in all processes. A model that is told the number of tokens in all
-        #: of them returns its share of their mean: then the loss is divided by them.
-        self._shares = self._divided_by = 1
-        #: True once the model has returned a loss, or it was reported that it returns none.
-        self._knows_loss = False
-        _callbacks.add(self)
-
-    @property
-    def runner(self) -> Any:
-        """Return the Runner that hooks see; None before training."""
-        return self._guest.runner
+    _engine = ENGINE
+    _handles: Iterable[Any] = ()
+    _length: int | None = None
+    #: True from the beginning of a step of the Trainer to its end: validations are outside.
+    _in_window = False
+    _in_iteration = False
+    #: The batches of the current optimizer step, in all processes. A model that is told the number of tokens in all of
+    #: them returns its share of their mean: then the loss is divided by them.
+    _shares = _divided_by = 1
+    #: True once the model has returned a loss, or it was reported that it returns none.
+    _knows_loss = False
 
     def on_init_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Refuse a second trainer. Each one has its own control."""
@@ -110,6 +89,7 @@ class HooklineCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Open the folder, and call the first points."""
         self.close()
+        _callbacks.add(self)
         self._guest.belong_to(control)
         self._refuse_clipped_norms(args)
         if args.torch_compile:
@@ -130,10 +110,10 @@ class HooklineCallback(TrainerCallback):
             tells_begin=False,
             at=_position_of(state, self._length, args.gradient_accumulation_steps),
         )
-        self._handles = [
+        self._handles = (
             model.register_forward_pre_hook(self._before_forward, with_kwargs=True),
             model.register_forward_hook(self._after_forward),
-        ]
+        )
 
     def _refuse_clipped_norms(self, args: Any) -> None:
         if args.max_grad_norm and "GradNormHook" in self._guest.uses:
@@ -228,7 +208,7 @@ class HooklineCallback(TrainerCallback):
     def _remove_handles(self) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles = ()
 
 
 def _length_of(loader: Any) -> int | None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
-from hookline.common import forks, launched
+from hookline.common import forks, launched, worker_errors
 from hookline.common.files import read_bytes, real_path, replacing, storage_errors
 from hookline.errors import (
     DO_NOT_REQUEUE,
@@ -167,10 +167,13 @@ def counting_failures(host: Host) -> Iterator[Counting]:
     try:
         yield counting
     except Exception as error:
-        if counting.attempt:
-            count_failure(host, counting.attempt, error)
-            capsules.leave(host, error)
-        raise
+        found = worker_errors.explain(error)  # torch may also raise it while the run ends
+        if counting.attempt and isinstance(found, Exception):
+            count_failure(host, counting.attempt, found)
+            capsules.leave(host, found)
+        if found is error:
+            raise
+        raise found from error
 
 
 def count_failure(host: Host, attempt: str, error: Exception) -> None:

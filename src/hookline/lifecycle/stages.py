@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common import forks, worker_errors
 from hookline.common.files import write_text
-from hookline.errors import DataError, blame, described
+from hookline.errors import blame, described
 from hookline.lifecycle import places
 from hookline.rundir import names
 
@@ -42,7 +42,7 @@ class Stages:
             except BaseException as error:
                 forks.end_if_copy(host, error)
                 with worker_errors.put_off():  # torch may notice only now that a worker has died
-                    here = _explain_death(error)
+                    here = worker_errors.explain(error)
                     explained = host.strategy.explain(places.explain_exit(host, here))
                     try:
                         plan.on_exception(explained)
@@ -98,16 +98,3 @@ def _tell(host: Host, name: str, call: Callable[[Any], None] | None, run: Any) -
             call(run)
     except Exception as error:
         host.terminal.say(f"warning: {name}: {type(error).__name__}: {error}", "yellow")
-
-
-def _explain_death(error: BaseException) -> BaseException:
-    """Return an error about a worker that died, in place of what torch raises then, often at an arbitrary place."""
-    death = worker_errors.death_behind(error)
-    if not death:
-        return error
-    found = DataError(
-        f"a worker process of a loader died: {death.rstrip('.')}; if it was killed, memory may have run out"
-    )
-    for note in getattr(error, "__notes__", []) if worker_errors.was_reading(error) else ():
-        blame(found, note)
-    return found

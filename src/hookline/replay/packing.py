@@ -51,7 +51,7 @@ def pack(value: Any, tensors: list[torch.Tensor], depth: int = 0) -> Any:
             raise UnpackableError(f"a tensor of the kind {part.dtype}, {part.layout}")
         tensors.append(part.resolve_conj().resolve_neg().cpu().contiguous())
         return {"T": len(tensors) - 1}
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return {"n": pack(torch.from_numpy(np.ascontiguousarray(value)), tensors, depth + 1)}
     if type(value) in (dict, OrderedDict, Counter):
         entries = [[pack(each, tensors, depth + 1) for each in pair] for pair in value.items()]

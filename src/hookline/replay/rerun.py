@@ -150,8 +150,10 @@ def refuse_late_step(host: RunnerHost, step: int) -> None:
 
 
 #: Parts of an error's text that differ from one process to the next. torch words the death of a worker in two ways, by
-#: whether the signal or the lost connection is seen first.
-CHANGING = re.compile(r"DataLoader worker \(pid[^;]*|0x[0-9a-fA-F]{6,}|\bpid\(?s?\)? ?\(?\d+|\bprocess \d+")
+#: whether the signal or the lost connection is seen first. The traceback of a worker depends on how it reads samples.
+CHANGING = re.compile(
+    r"(?<=Original Traceback)[^\n]*(\n[ \t][^\n]*)*|DataLoader worker \(pid[^;]*|0x[0-9a-fA-F]{6,}|\bpid\(?s?\)? ?\(?\d+|\bprocess \d+"
+)
 
 
 def comparable(text: str, scratch: Path | None = None, folder: Path | None = None) -> str:
