@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from hookline import Hook, Runner
+from hookline import EvalLoop, Hook, Runner
+from hookline.engine.steps import predict
 from hookline.errors import HookError
 from hookline.hooks import EMAHook, EmptyCacheHook, ProgressHook
-from hookline.testing import toy_model, toy_runner
+from hookline.testing import toy_data, toy_model, toy_runner
 
 POINTS = [
     *("before_train", "before_train_epoch", "before_train_iter", "after_train_iter", "after_train_epoch"),
@@ -182,6 +184,18 @@ class Spoils(Hook):
         runner.val()
 
 
+class SpoilsForward(Hook):
+    def around_forward(self, runner: Runner) -> Iterator[None]:
+        if not runner.model.training:
+            runner.val()
+        yield
+
+
+class SpoilsShared(Hook):
+    def after_test_iter(self, runner: Runner) -> None:
+        runner.val()
+
+
 class Elsewhere(Hook):
     def after_train_iter(self, runner: Runner) -> None:
         errors: list[BaseException] = []
@@ -203,6 +217,10 @@ class Elsewhere(Hook):
     [
         (Endless, r"^runner.val\(\) was called inside 8 evaluations of hooks: a hook evaluates at a point of the"),
         (Spoils, r"^runner.val\(\) was called at after_val_iter, where it would discard the results of the batches so"),
+        (
+            SpoilsForward,
+            r"^runner.val\(\) was called at around_forward, where it would discard the results of the batc",
+        ),
         (Elsewhere, r"^runner.val\(\) was called in another thread than the loop, which uses the model; call runner."),
     ],
 )
@@ -211,3 +229,28 @@ def test_an_evaluation_that_cannot_work_is_refused(hook: type[Hook], message: st
     with pytest.raises(HookError, match=message):
         runner.train()
     assert runner.model.training
+
+
+class Count:
+    """A metric that counts batches."""
+
+    def reset(self) -> None:
+        self.batches = 0
+
+    def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:
+        self.batches += 1
+
+    def compute(self) -> int:
+        return self.batches
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_object_that_two_loops_share_is_not_reset_in_the_middle(shared: bool) -> None:
+    one = Count()
+    val, test = (EvalLoop(toy_data(2), predict, metrics=each) for each in (one, one if shared else Count()))
+    runner = toy_runner(val=val, test=test, custom_hooks=[SpoilsShared()])
+    if shared:
+        with pytest.raises(HookError, match=r"^runner.val\(\) was called at after_test_iter, where it would discard"):
+            runner.test()
+    else:
+        assert runner.test() == {"Count": 2}

@@ -69,6 +69,8 @@ class Evaluation(Validations):
         self._interrupted = False
         #: True if a validation cannot be left although a signal has come.
         self._has_to_finish = False
+        #: The loops whose batches are being evaluated, each inside the other.
+        self._open: list[EvalLoop] = []
         #: How many evaluations of hooks run now, each inside the other.
         self._depth = 0
         self._thread = threading.get_ident()
@@ -106,9 +108,12 @@ class Evaluation(Validations):
                 f"runner.{stage}() was called in another thread than the loop, which uses the model; call "
                 "runner.request_val() instead"
             )
-        if call is not None and call.point.name.endswith(f"_{stage}_iter"):
+        spoils = any(loop.metrics.shares(other.metrics) for loop in self.loops[stage].values() for other in self._open)
+        # A loop that a project has written does not say where its batches begin.
+        if spoils or (call is not None and call.point.name.endswith(f"_{stage}_iter")):
+            where = "in an evaluation" if call is None else f"at {call.point.name}"
             raise HookError(
-                f"runner.{stage}() was called at {call.point.name}, where it would discard the results of the batches "
+                f"runner.{stage}() was called {where}, where it would discard the results of the batches "
                 f"so far; call it at after_{stage}"
             )
         if self._depth == DEEPEST:
@@ -116,6 +121,16 @@ class Evaluation(Validations):
                 f"runner.{stage}() was called inside {DEEPEST} evaluations of hooks: a hook evaluates at a point of "
                 "the evaluation that it starts, without end; let it return if it is already evaluating"
             )
+
+    @contextmanager
+    def of_loop(self, loop: EvalLoop) -> Iterator[None]:
+        """Surround the batches of a loop."""
+        self.running = loop
+        self._open.append(loop)
+        try:
+            yield
+        finally:
+            self._open.pop()
 
     def in_mode(self) -> AbstractContextManager[None]:
         """Return the context in which the model is evaluated."""

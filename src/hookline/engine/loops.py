@@ -244,8 +244,8 @@ def evaluate(evaluation: Evaluation, stage: Literal["val", "test"]) -> dict[str,
         with plan.around(f"{stage}_epoch"):
             plan.call(f"before_{stage}_epoch", {})
             for name, loop in evaluation.loops[stage].items():
-                evaluation.running = loop
-                with loop.within(), strategy.evaluating(evaluation.compute.wrapped) as model:
+                wrapped = evaluation.compute.wrapped
+                with evaluation.of_loop(loop), loop.within(), strategy.evaluating(wrapped) as model:
                     found = evaluate_one(evaluation, model, stage, loop)
                 metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
             if not strategy.acts_alone:

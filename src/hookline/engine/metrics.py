@@ -139,6 +139,10 @@ class Metrics:
                 metric.to(device)
             metric.reset()
 
+    def shares(self, other: Metrics) -> bool:
+        """Return whether other metrics are these, or have an object of these."""
+        return self is other or any(one is each for one in self._stateful() for each in other._stateful())
+
     def _stateful(self) -> list[Any]:
         return [metric for metric in self._metrics.values() if hasattr(metric, "compute")]
 
