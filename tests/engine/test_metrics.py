@@ -150,7 +150,9 @@ def test_an_array_is_passed_to_hooks_and_reported_once(tmp_path: Path, value: An
 
 
 def test_a_mean_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match="^the metric 'score' has no mean over the batches: Cannot copy out of meta"):
+    with pytest.raises(
+        ConfigError, match="^the metric 'score' has no mean over the batches: a tensor on the device 'meta'"
+    ):
         toy_runner(val=validation(returning(torch.ones(1, device="meta")))).val()
 
 
@@ -220,6 +222,15 @@ def test_the_mean_over_many_batches_keeps_few_values_and_is_weighted_by_samples(
     total, samples = sum(value * weight for value, weight in values), sum(weight for _, weight in values)
     assert average.sums().tolist() == average.sums().tolist() == [total, samples]
     assert Average().sums().tolist() == [0.0, 0.0]
+
+
+def test_a_function_may_return_the_same_tensor_again() -> None:
+    same = torch.zeros(())
+    metrics = Metrics({"mean": lambda preds: same.copy_(preds.mean())})
+    metrics.reset(torch.device("cpu"))
+    for value in (1.0, 3.0):
+        metrics.update(torch.tensor([value]), None, 1.0)
+    assert metrics.compute() == {"mean": 2.0}
 
 
 def test_the_sums_of_all_functions_and_of_the_loss_are_exchanged_at_once() -> None:

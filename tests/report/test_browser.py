@@ -211,10 +211,8 @@ def test_several_runs_are_compared(digits: Path, other_digits: Path, tmp_path: P
     assert "optim.optimizer.lr\t0.005\t0.05" in different
     assert not any(row.startswith("model.") for row in different)
     assert any("EMAHook" in row for row in page.locator('[data-differs="plan"] tbody tr').all_inner_texts())
-    assert (
-        "other: equal to the bit until step 1, as far as the records show; the loss of step 2 differs"
-        in page.locator("#losses").inner_text()
-    )
+    parting = "other: equal to the bit until step 1, as far as the records show; the loss of step 2 differs"
+    assert parting in page.locator("#losses").inner_text()
     second = count_pixels(page, "loss", VAL)  # the color of the second run
     assert second > 200
     page.get_by_label("show other").uncheck()

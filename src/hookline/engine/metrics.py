@@ -20,6 +20,7 @@ from hookline.common.numbers import count
 from hookline.data.weights import batch_size
 from hookline.engine.steps import describe
 from hookline.errors import ConfigError, HooklineError
+from hookline.record.history import read_numbers
 
 log = logging.getLogger("hookline")
 
@@ -46,7 +47,7 @@ class Average:
     """The mean of a number over samples. Values stay on their device until there are many, or until they are needed."""
 
     def __init__(self) -> None:
-        self._values: list[Tensor] = []
+        self._values: list[float | Tensor] = []
         self._weights: list[float] = []
         self._sums = torch.zeros(2, dtype=torch.float64)
 
@@ -57,7 +58,8 @@ class Average:
         if value.__class__ is not Tensor or value.ndim or value.requires_grad:
             tensor = torch.as_tensor(value).detach()
             value = tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(())
-        self._values.append(value)
+        # A copy, because the function may write its next result into the same tensor.
+        self._values.append(float(value) if value.is_cpu else value.clone())
         self._weights.append(weight)
         if len(self._values) == KEPT:
             self._add_up()
@@ -68,9 +70,7 @@ class Average:
         return self._sums
 
     def _add_up(self) -> None:
-        kinds = {(value.dtype, value.device) for value in self._values}
-        alike = self._values if len(kinds) == 1 else [value.cpu().double() for value in self._values]
-        values = torch.stack(alike).cpu().double() if alike else torch.zeros(0)  # one copy from the device
+        values = torch.tensor(read_numbers(self._values), dtype=torch.float64)
         weights = torch.tensor(self._weights, dtype=torch.float64)
         self._sums = self._sums + torch.stack([(values * weights).sum(), weights.sum()])
         self._values, self._weights = [], []
@@ -226,7 +226,7 @@ class Metrics:
     def _sums(self, name: str) -> Tensor:
         try:
             return self._average(name).sums()
-        except RuntimeError as error:  # a tensor on the device meta, for example
+        except (ConfigError, RuntimeError) as error:  # a tensor on the device meta, for example
             raise ConfigError(f"the metric '{escaped(name)}' has no mean over the batches: {error}") from error
 
 

@@ -152,7 +152,8 @@ def refuse_late_step(host: RunnerHost, step: int) -> None:
 #: Parts of an error's text that differ from one process to the next. torch words the death of a worker in two ways, by
 #: whether the signal or the lost connection is seen first. The traceback of a worker depends on how it reads samples.
 CHANGING = re.compile(
-    r"(?<=Original Traceback)[^\n]*(\n[ \t][^\n]*)*|DataLoader worker \(pid[^;]*|0x[0-9a-fA-F]{6,}|\bpid\(?s?\)? ?\(?\d+|\bprocess \d+"
+    r"(?<=Original Traceback)[^\n]*(\n[ \t][^\n]*)*|DataLoader worker \(pid[^;]*"
+    r"|0x[0-9a-fA-F]{6,}|\bpid\(?s?\)? ?\(?\d+|\bprocess \d+"
 )
 
 
