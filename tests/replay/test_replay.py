@@ -98,6 +98,13 @@ def test_losses_that_differ_are_named_with_their_step(copy: Path) -> None:
     assert re.search(r"the losses differ from step 5: (\S+) then, (\S+) now", printed), printed
 
 
+def test_changed_data_is_named(copy: Path) -> None:
+    project = copy / "project.py"
+    project.write_text(PROJECT.replace("return 32", "return 31"))
+    _, printed = replay(copy)
+    assert "\nwarning: the data is not as it was when the run began: samples 32 then, 31 now" in printed
+
+
 def test_changed_code_is_named_and_what_it_changes_is_found(copy: Path) -> None:
     project = copy / "project.py"
     project.write_text(project.read_text().replace("lr=0.01", "lr=0.02"))

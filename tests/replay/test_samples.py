@@ -11,8 +11,9 @@ import torch
 
 from hookline import Hook, Runner, TrainLoop
 from hookline.data import ResumableLoader
+from hookline.data.sources import fingerprint
 from hookline.errors import ConfigError, DataError
-from hookline.replay.samples import Batch, look_up
+from hookline.replay.samples import Batch, Lookup, look_up
 from hookline.testing import toy_runner
 from tests.faults import children
 
@@ -96,6 +97,9 @@ def test_the_command_shows_the_samples_that_each_process_has_read(tmp_path: Path
     length = 13 if processes == 1 else 7
     lines = [f"step 1 (epoch 1, batch 1 of {length}{where}):", *(f"  {index}  image {index}.png" for index in seen)]
     assert printed == "\n".join([*lines, ""])
+    (tmp_path / "project.py").write_text(PROJECT.replace("return 50", "return 40"))
+    code, printed = children.command("batch", "run", "--step", "1", cwd=tmp_path)
+    assert (code, "is not as it was when the run began: samples 50 then, 40 now" in printed) == (3, True), printed
 
 
 def runner_of(loader: Any, **length: Any) -> Runner:
@@ -115,6 +119,19 @@ class Numbers:
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.tensor(index)
+
+
+def test_content_that_has_changed_is_named() -> None:
+    data = Numbers(50)
+    loader = ResumableLoader(data, 4)
+    lookup = Lookup(Batch(Path("run"), 1, 0, 1), Path("answer"), fingerprint(loader))
+    lookup._compare_data(loader)
+    assert lookup.batch.warning == ""
+    then = lookup.data["hash"]
+    data.length, data.scale = 50, 2.0  # type: ignore[attr-defined]  # another attribute
+    lookup._compare_data(loader)
+    changes = f"hash {then} then, {fingerprint(loader)['hash']} now"
+    assert lookup.batch.lines()[-1] == f"warning: the data is not as it was when the run began: {changes}"
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])

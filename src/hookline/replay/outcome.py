@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.numbers import as_number
-from hookline.replay.preparation import bits_of, bits_of_run
+from hookline.replay.preparation import bits_of, bits_of_run, data_changes
 from hookline.replay.rerun import comparable
-from hookline.rundir import capsule, loss_bits
+from hookline.rundir import capsule, journal, loss_bits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +31,8 @@ class Outcome:
     #: The last step of the repeated run.
     reached: int
     same_error: bool
+    #: How the data differs from the data of then.
+    data_changes: str = ""
 
     @property
     def same(self) -> bool:
@@ -55,7 +57,7 @@ class Outcome:
             "replayed_error": None if failed is None else _error(failed),
             "bits": {"compared": self.compared, "differ_at": self.differs_at},
             "batch": batch,
-            "warnings": task.warnings,
+            "warnings": [*task.warnings, *self._data_warning()],
         }
 
     def lines(self) -> list[str]:
@@ -75,12 +77,16 @@ class Outcome:
             found.append(f"the {are} equal to the bit")
         else:
             found.append("there are no losses to compare")
+        found += [f"warning: {warning}" for warning in self._data_warning()]
         if task.capsule is not None:
             found.append("the failure was repeated" if self.same else "the failure was not repeated")
             if (batch := task.capsule.data["batch"]) is not None and batch.get("kind") == "samples":
                 more = ", ..." if batch["size"] > len(batch["ids"][:20]) else ""
                 found.append(f"samples of step {task.capsule.step}: {', '.join(map(str, batch['ids'][:20]))}{more}")
         return found
+
+    def _data_warning(self) -> list[str]:
+        return [f"the data is not as it was when the run began: {self.data_changes}"] * bool(self.data_changes)
 
 
 def compare(task: Task, scratch: Path) -> Outcome:
@@ -104,7 +110,9 @@ def compare(task: Task, scratch: Path) -> Outcome:
         and failure.step == task.capsule.step
         and _comparable(failure, scratch, task.folder) == _comparable(task.capsule, scratch, task.folder)
     )
-    return Outcome(task, failure, len(both), step, losses, reached, same_error)
+    starts = [event for event in journal.read(scratch) if event["kind"] == "start"]
+    changes = data_changes(task.data, starts[-1].get("data")) if starts else ""
+    return Outcome(task, failure, len(both), step, losses, reached, same_error, changes)
 
 
 def _comparable(failure: Capsule, scratch: Path, folder: Path) -> tuple[str, str, str]:

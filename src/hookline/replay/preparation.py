@@ -46,6 +46,8 @@ class Task:
     #: The versions and the machine of then, and the hashes of the files of code.
     environment: Mapping[str, Any] = field(default_factory=dict)
     code: Mapping[str, int] = field(default_factory=dict)
+    #: The fingerprint of the data of then.
+    data: Any = None
     #: What is different from when the run recorded it.
     warnings: list[str] = field(default_factory=list)
     #: The bundle that the folder was made from, and the folder that the code of the run trains in then.
@@ -93,8 +95,17 @@ def prepare(folder: Path, steps: tuple[int, int] | None = None, from_start: bool
     )
     task.environment = environment
     task.code = failure.data["code"] if failure is not None else files_of(start)
+    task.data = find_session(run.events, last).get("data")
     task.warnings += _differences(task)
     return task
+
+
+def data_changes(then: Any, now: Any) -> str:
+    """Return how the fingerprint of data differs from the one of then; empty if it does not, or if one is missing."""
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        return ""
+    differing = [name for name in then if name in now and then[name] != now[name]]
+    return ", ".join(f"{name} {then[name]} then, {now[name]} now" for name in differing)
 
 
 def find_session(events: list[dict[str, Any]], step: int) -> dict[str, Any]:

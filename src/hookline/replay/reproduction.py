@@ -16,7 +16,7 @@ from hookline.errors import ConfigError
 from hookline.lifecycle import events
 from hookline.replay import trail
 from hookline.replay.difference import describe, replay
-from hookline.replay.preparation import find_session, prepare
+from hookline.replay.preparation import data_changes, find_session, prepare
 from hookline.replay.rerun import REACHED
 from hookline.rundir import journal, loss_bits, parting
 from hookline.rundir.names import CONFIG, RECORDS
@@ -158,12 +158,9 @@ def compare_starts(run: Run, again: Run, task: Task) -> tuple[list[str], list[st
     configs = {str(event.get("config")) for event in run.events if event["kind"] == "start"}
     if len(configs) > 1:
         changes.append("the run was resumed with another config, and only the newest one is known")
-    old, new = _mapping(then.get("data")), _mapping(now.get("data"))
-    differing = [name for name in old if old[name] != new.get(name)]
-    if differing and now:
-        shown = ", ".join(f"{name} {old[name]} then, {new.get(name)} now" for name in differing)
-        changes.append(f"the data: {shown}")
-    elif old:
+    if differing := data_changes(then.get("data"), now.get("data")):
+        changes.append(f"the data: {differing}")
+    elif then.get("data"):
         unchanged.append("data")
     return unchanged, changes
 

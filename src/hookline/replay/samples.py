@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.files import real_path
 from hookline.data.batches import identify, length_of
-from hookline.data.sources import as_resumable, shared
+from hookline.data.sources import as_resumable, fingerprint, shared
 from hookline.errors import ConfigError, DataError
-from hookline.replay.preparation import find_session, origin_of
+from hookline.replay.preparation import data_changes, find_session, origin_of
 from hookline.replay.rerun import ReplayOver, activated, refuse_late_step, refuse_other_run
 from hookline.replay.running import build
 from hookline.rundir.runs import load
@@ -43,6 +43,8 @@ class Batch:
     ids: list[int] = field(default_factory=list)
     #: What the data set says about each sample, if it has a method `describe`.
     descriptions: list[str] = field(default_factory=list)
+    #: How the data differs from the data of the run; the samples may then be others.
+    warning: str = ""
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -53,9 +55,10 @@ class Batch:
         rank = f", rank {self.rank} of {self.processes}" if self.processes > 1 else ""
         place = f", position {self.position}" if self.position not in (0, self.step) else ""
         where = f"step {self.step} (epoch {self.epoch + 1}, batch {self.number + 1} of {self.length}{place}{rank})"
+        warning = [f"warning: {self.warning}"] if self.warning else []
         if not self.descriptions:
-            return [f"{where}: {self.kind} {', '.join(map(str, self.ids))}"]
-        return [f"{where}:", *(f"  {i}  {text}" for i, text in zip(self.ids, self.descriptions, strict=True))]
+            return [f"{where}: {self.kind} {', '.join(map(str, self.ids))}", *warning]
+        return [f"{where}:", *(f"  {i}  {text}" for i, text in zip(self.ids, self.descriptions, strict=True)), *warning]
 
 
 @dataclass
@@ -65,20 +68,32 @@ class Lookup:
     Args:
         batch: The batch to look up.
         answer: The file for what was found.
+        data: The fingerprint of the data of then.
     """
 
     batch: Batch
     answer: Path
+    data: Any = None
 
     @contextmanager
     def around(self, host: RunnerHost, verb: Verb) -> Iterator[None]:
         """Look the batch up instead of a training, and leave the code of the user."""
         refuse_other_run(host, self.batch.folder)
         if verb == "train":
+            self._compare_data(host.train_loop.dataloader)
             look_up(host, self.batch)
             self.answer.write_text(json.dumps(vars(self.batch) | {"folder": ""}), encoding="utf-8")
         raise ReplayOver
         yield
+
+    def _compare_data(self, loader: Any) -> None:
+        """Refuse data with another number of samples, whose order is another one. Warn of other content."""
+        now = fingerprint(loader)
+        if not (changes := data_changes(self.data, now)):
+            return
+        if self.data.get("samples", now["samples"]) != now["samples"]:
+            raise DataError(f"the data of {self.batch.folder} is not as it was when the run began: {changes}")
+        self.batch.warning = f"the data is not as it was when the run began: {changes}"
 
 
 def look_up(host: RunnerHost, batch: Batch) -> None:
@@ -122,7 +137,7 @@ def find(folder: Path, step: int, rank: int = 0, allow: Sequence[str] = ()) -> B
     batch = Batch(real_path(run.path), step, rank, processes)
     with (
         TemporaryDirectory(prefix="hookline-batch-") as scratch,
-        activated(Lookup(batch, answer := real_path(Path(scratch)) / "batch.json"), batch.folder),
+        activated(Lookup(batch, answer := real_path(Path(scratch)) / "batch.json", session.get("data")), batch.folder),
     ):
         build(batch.folder, origin_of(folder, run, session), allow)
         if not answer.exists():
