@@ -28,7 +28,7 @@ LONG = (
     *("faults/test_silent.py", "benchmarks/test_growth.py", "benchmarks/test_peers.py"),
     *("writers/test_mlflow.py", "writers/test_wandb.py", "data/test_sources.py"),
     *("screen/test_refresh.py", "faults/test_archives.py", "faults/test_replays.py"),
-    "replay/test_reproduction.py::test_what_has_changed_is_named_and_the_steps_are_replayed_twice",
+    "replay/test_reproduction.py::test_changes_are_named_and_the_steps_are_replayed_twice",
     "replay/test_reproduction.py::test_a_run_that_is_not_deterministic_is_said_to_be_so",
     "replay/test_difference.py::test_equal_runs_need_no_replay_unless_steps_are_chosen",
     "checkpoint/test_shards.py::test_a_folder_of_another_program_is_refused",

@@ -51,7 +51,7 @@ def test_a_collector_that_is_off_stays_off_and_an_error_turns_it_on_again() -> N
         gc.enable()
 
 
-def test_what_the_user_has_frozen_stays_frozen() -> None:
+def test_objects_that_the_user_has_frozen_stay_frozen() -> None:
     gc.freeze()
     try:
         frozen = gc.get_freeze_count()

@@ -284,7 +284,7 @@ def test_a_session_of_an_own_loop_takes_it(tmp_path: Path) -> None:
         ([5, 5], "skip: 5 and 5 overlap; name each batch once"),
     ],
 )
-def test_what_is_no_batch_is_refused(given: Any, message: str) -> None:
+def test_an_entry_that_is_no_batch_is_refused(given: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         TrainLoop([1], loss_of, max_epochs=1, skip=given)
     assert str(caught.value) == message

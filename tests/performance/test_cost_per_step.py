@@ -72,7 +72,7 @@ def test_the_counts_of_a_known_loop_are_exact() -> None:
     assert list(own.values()) == [STEPS, STEPS]
 
 
-def test_what_a_replay_needs_costs_less_than_an_instruction_per_step(tmp_path: Path) -> None:
+def test_the_records_for_a_replay_cost_less_than_an_instruction_per_step(tmp_path: Path) -> None:
     """A thousandth of a step of 0.5 ms is the time of about twenty instructions."""
 
     def keep(file: int | None) -> int:

@@ -226,6 +226,6 @@ def test_values_are_packed_to_the_bit() -> None:
 @pytest.mark.parametrize(
     "value", [object(), {1, 2}, lambda: 0, torch.zeros(2).to_sparse(), np.array([None]), np.array("a")]
 )
-def test_what_is_no_plain_data_is_not_packed(value: Any) -> None:
+def test_objects_that_are_no_plain_data_are_not_packed(value: Any) -> None:
     with pytest.raises(UnpackableError):
         pack(value, [])

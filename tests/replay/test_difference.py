@@ -112,7 +112,7 @@ def test_equal_runs_need_no_replay_unless_steps_are_chosen(tmp_path: Path) -> No
     assert [side["steps"] for side in found["replayed"]] == [[5, 6], [5, 6]]
 
 
-def test_what_cannot_be_compared_is_refused(runs: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) -> None:
     code, printed = children.command("diff", str(runs / "a"), "nothing", cwd=tmp_path)
     assert (code, printed) == (2, "hookline: folder nothing does not exist\n")
     (tmp_path / "x.trail").write_text("{}")

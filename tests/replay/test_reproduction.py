@@ -44,7 +44,7 @@ def test_the_result_is_the_same_and_the_run_is_only_read(tmp_path: Path) -> None
 
 
 @pytest.mark.processes
-def test_what_has_changed_is_named_and_the_steps_are_replayed_twice(tmp_path: Path) -> None:
+def test_changes_are_named_and_the_steps_are_replayed_twice(tmp_path: Path) -> None:
     differences.train(tmp_path, "run")
     project, config = tmp_path / "project.py", tmp_path / "run" / "config.yaml"
     project.write_text(

@@ -57,7 +57,7 @@ def report_unstepped(runner: Run) -> None:
 
 
 def report_kept_lengths(runner: Run) -> None:
-    """Warn about schedules whose length `auto` is that of the data with which the run was built.
+    """Warn about schedules whose length `auto` was computed from the data with which the run was built.
 
     Code of the user may have replaced the data since. This is reported once.
     """

@@ -59,7 +59,7 @@ def session(
         accumulate: The number of batches per update.
         clip_norm: The maximum total norm of the gradients.
         hooks: Hooks: objects, names, or dicts with `type`.
-        val: A validation that runs by itself; see `EvalLoop`. Without it, report your own with `run.report`.
+        val: A validation that hookline runs; see `EvalLoop`. Without it, report your own with `run.report`.
         options: Options of `Runner` (`work_dir`, `resume`, `seed`, `device`, `strategy`, `precision`, `writers`,
             `default_hooks`, ...), and `val_interval`, `val_begin`, `limit_batches`, `weigh` and `skip` of
             `TrainLoop`.
@@ -89,7 +89,7 @@ def session(
 
 
 def _parameters() -> list[str]:
-    """Return the names of all parameters, those of its own first."""
+    """Return the names of all parameters, its own first."""
     own = [name for name, each in inspect.signature(session).parameters.items() if each.kind is each.KEYWORD_ONLY]
     others = [name for name in inspect.signature(Runner).parameters if name not in (*INSTEAD, "model")]
     return list(dict.fromkeys([*own, *OF_LOOP, *others]))

@@ -123,7 +123,7 @@ class Tracer:
         self.without_compiler = False
 
     def take_batch(self, batch: Any, size: int) -> None:
-        """Know the tensors of a batch of so many samples."""
+        """Know the tensors of a batch with this number of samples."""
         self._size = size
         self._named |= {memory_of(tensor): ("data", name) for name, tensor in named_tensors(batch)}
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.processes
-def test_what_users_report_works_here(tmp_path: Path) -> None:
+def test_the_reports_of_users_are_solved(tmp_path: Path) -> None:
     script, out = ROOT / "tests" / "openmmlab" / "complaints.py", tmp_path / "out.json"
     subprocess.run([sys.executable, script, "hookline", out], cwd=tmp_path, check=True, capture_output=True)
     assert json.loads(out.read_text(encoding="utf-8")) == {name: ours for name, (_, ours) in EXPECTED.items()}
