@@ -22,6 +22,8 @@ from hookline.errors import DataError, blame
 READS = "_try_get_data"
 #: How long a process may take from its last message to its end, in seconds.
 PATIENCE = 2.0
+#: How the message about a worker that died begins.
+DIED = "a worker process of a loader died"
 
 # torch's handlers, while they are replaced until another run begins.
 _replaced: list[Any] = []
@@ -54,9 +56,7 @@ def explain(error: BaseException) -> BaseException:
     death = death_behind(error)
     if not death:
         return error
-    found = DataError(
-        f"a worker process of a loader died: {death.rstrip('.')}; if it was killed, memory may have run out"
-    )
+    found = DataError(f"{DIED}: {death.rstrip('.')}; if it was killed, memory may have run out")
     for note in getattr(error, "__notes__", []) if was_reading(error) else ():
         blame(found, note)
     return found

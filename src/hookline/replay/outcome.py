@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.numbers import as_number
-from hookline.replay.preparation import bits_of, bits_of_run, data_changes
+from hookline.replay.preparation import bits_of, bits_of_run, data_changes, died_in_worker
 from hookline.replay.rerun import comparable
 from hookline.rundir import capsule, journal, loss_bits
 
@@ -107,7 +107,7 @@ def compare(task: Task, scratch: Path) -> Outcome:
     same_error = (
         task.capsule is not None
         and failure is not None
-        and failure.step == task.capsule.step
+        and (failure.step == task.capsule.step or died_in_worker(task.capsule))
         and _comparable(failure, scratch, task.folder) == _comparable(task.capsule, scratch, task.folder)
     )
     starts = [event for event in journal.read(scratch) if event["kind"] == "start"]

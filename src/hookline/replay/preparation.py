@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookline.checkpoint import seal
+from hookline.common import worker_errors
 from hookline.common.files import real_path
 from hookline.common.version import VERSION
 from hookline.errors import ConfigError, StorageError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from hookline.rundir.capsule import Capsule
     from hookline.rundir.runs import Run
 
+#: How many steps later than in the run the death of a worker may be noticed.
+READ_AHEAD = 16
 #: How a run may have been started, if nothing is known about it.
 UNKNOWN: dict[str, Any] = {"kind": "", "file": "", "folder": "", "words": [], "starts_itself": False}
 
@@ -73,6 +76,7 @@ def prepare(folder: Path, steps: tuple[int, int] | None = None, from_start: bool
     if failure is not None:
         data = failure.data
         first, last = failure.step, max(failure.step, data["position"]["iter"] + 1)  # where it was noticed
+        last += READ_AHEAD * died_in_worker(failure)
         start = data
         environment, processes = data["environment"], data["processes"]
         checkpoint = None if from_start else _checkpoint_of(failure)
@@ -98,6 +102,11 @@ def prepare(folder: Path, steps: tuple[int, int] | None = None, from_start: bool
     task.data = find_session(run.events, last).get("data")
     task.warnings += _differences(task)
     return task
+
+
+def died_in_worker(failure: Capsule) -> bool:
+    """Return whether a worker died. It reads ahead, so the step in which this is noticed differs from run to run."""
+    return worker_errors.DIED in failure.data["error"]["text"]
 
 
 def data_changes(then: Any, now: Any) -> str:
