@@ -59,6 +59,8 @@ EXHAUSTIVE = (
         "benchmarks/test_startup.py",
         "examples/test_splatting.py",
     ),
+    # The death of a worker is seen at a moment that differs from run to run, most of all on a busy machine.
+    "faults/test_replays.py::*a worker*",
     "examples/test_notebook.py",
     *("cli/test_run_as.py", "dialects/robo_orchard_lab/test_checkpoints.py", "report/live/test_actions.py"),
     *("contract/test_writers.py::*wandb*", "contract/test_writers.py::*mlflow*", "examples/test_scripts.py"),
