@@ -59,8 +59,8 @@ EXHAUSTIVE = (
         "benchmarks/test_startup.py",
         "examples/test_splatting.py",
     ),
-    # The death of a worker is seen at a moment that differs from run to run, most of all on a busy machine.
-    "faults/test_replays.py::*a worker*",
+    # It failed once on a busy machine, for a reason that is not known, and passed in more than 100 runs since.
+    "faults/test_replays.py::*a worker cannot read*",
     "examples/test_notebook.py",
     *("cli/test_run_as.py", "dialects/robo_orchard_lab/test_checkpoints.py", "report/live/test_actions.py"),
     *("contract/test_writers.py::*wandb*", "contract/test_writers.py::*mlflow*", "examples/test_scripts.py"),
